@@ -127,7 +127,7 @@ func (d *Decider) accept(w *fleet.Workload) {
 		return
 	}
 	w.Phase, w.Commit = fleet.Accepted, pr.Worst
-	d.announce(events.WorkloadAccepted{Workload: w.Spec.Name, Worst: pr.Worst, Bound: pr.Bound, Finish: pr.Finish, Deadline: w.Spec.Deadline})
+	d.announce(events.WorkloadAccepted{Workload: w.Spec.Name, Worst: pr.Worst, Baseline: pr.Baseline, Bound: pr.Bound, Finish: pr.Finish, Deadline: w.Spec.Deadline, Budget: w.Spec.Budget})
 }
 
 func (d *Decider) changed(e events.WorkloadChanged) {
