@@ -38,10 +38,17 @@ func (s *Store) each(ctx context.Context, prefix string, f func(object) error) e
 		return err
 	}
 	it := s.bucket.List(&blob.ListOptions{Prefix: prefix})
+	vanished := 0
 	for {
 		o, err := it.Next(ctx)
 		if errors.Is(err, io.EOF) {
 			return nil
+		}
+		// A file bucket's listing fails when another writer's temporary file goes while it looks. The iterator
+		// stays at the page that failed.
+		if isMissing(err) && ctx.Err() == nil && vanished < 100 {
+			vanished++
+			continue
 		}
 		if err != nil {
 			return fmt.Errorf("list %s: %w", prefix, err)
