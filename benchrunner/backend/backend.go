@@ -64,8 +64,8 @@ type Device interface {
 	Product(ctx context.Context) (product.Output, error)
 	// Sample reads telemetry; a device without any gives the zero Sample.
 	Sample() gpu.Sample
-	// Health reads error counters and modes.
-	Health() gpu.Health
+	// Read reads the error counters.
+	Read() gpu.Reading
 	// Free gives the device's memory back.
 	Free()
 }

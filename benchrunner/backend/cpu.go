@@ -19,7 +19,7 @@ const maxIdle = 0.99
 //
 // Each worker is a locked thread that computes whole products of its own. The device's clock is the CPU time the worker's
 // thread used, plus the idle time that Throttle asks for, so another process on the same cores lengthens the wall time
-// and not the measurement; Block.Busy tells how much. A worker's rate is that of its median kernel, because one that was
+// and not the measurement; Block.Busy tells how much. A worker's rate is that of its kernel at the first quartile, because one that was
 // interrupted pays for refilling the caches. It still feels others through a core's second hardware thread.
 func OpenCPU(o Options) (Backend, error) {
 	if o.Problem.N < tile {
@@ -48,7 +48,7 @@ func (c *cpu) Name() string                { return "cpu" }
 func (c *cpu) Devices() []Device           { return []Device{c} }
 func (c *cpu) Close() error                { c.Free(); return nil }
 func (c *cpu) Sample() gpu.Sample          { return gpu.Sample{} }
-func (c *cpu) Health() gpu.Health          { return gpu.Health{} }
+func (c *cpu) Read() gpu.Reading           { return gpu.Reading{} }
 func (c *cpu) Free()                       { c.a, c.b, c.c = nil, nil, nil }
 func (c *cpu) Versions() map[string]string { return map[string]string{"go": runtime.Version()} }
 
@@ -84,7 +84,7 @@ func (c *cpu) Burn(ctx context.Context, d time.Duration) (Block, error) {
 	var wall, used time.Duration
 	for _, s := range spans {
 		block.Multiplies += len(s.kernels)
-		block.Rate += c.problem.Flops() / s.median().Seconds()
+		block.Rate += c.problem.Flops() / s.quartile().Seconds()
 		block.Device += (s.used + s.idle) / time.Duration(c.threads)
 		wall, used = wall+s.wall, used+s.used
 	}
@@ -98,12 +98,12 @@ type span struct {
 	used, idle, wall time.Duration   // CPU time and wall time inside kernels, idle time between them
 }
 
-func (s span) median() time.Duration {
+func (s span) quartile() time.Duration {
 	if len(s.kernels) == 0 {
 		return 0
 	}
 	slices.Sort(s.kernels)
-	return s.kernels[len(s.kernels)/2]
+	return s.kernels[len(s.kernels)/4]
 }
 
 func (c *cpu) work(ctx context.Context, w int, d time.Duration) (s span) {
