@@ -45,7 +45,7 @@ func (b *Book) pick(market fleet.Market, f *fleet.Fleet, w *fleet.Workload, now 
 	var out []fleet.Offer
 	for i := range b.byMarket[market] {
 		p := &b.byMarket[market][i]
-		if !fits(&p.offer, &w.Spec) || p.offer.Stock.Or(1) <= 0 {
+		if !fits(&p.offer, w.Spec) || p.offer.Stock.Or(1) <= 0 {
 			continue
 		}
 		if r := f.Refusals[p.pool]; r != nil && now.Before(r.Until) {
