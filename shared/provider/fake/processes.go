@@ -1,0 +1,193 @@
+//go:build unix
+
+package fake
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Processes is a Launcher whose machines are directories and processes on this host:
+//
+//	<Dir>/<id>/agent.log   what the agent printed
+//	<Dir>/<id>/agent.pid   its process id, which is its session's and its group's
+//	<Dir>/<id>/<Holder>    process id of the holder's group, written by the agent when it starts one
+//	<Dir>/<id>/ended       written before a kill: whoever sees it starts nothing any more
+//
+// Machines outlive this process, as real ones would; the same Dir finds them again. Their environment is PATH, HOME
+// and TMPDIR, the user-data's KEY=value lines, what the cloud adds (Boot.Env), and LOWTIDE_MACHINE_DIR.
+type Processes struct {
+	Dir     string
+	Command []string // what a machine runs, "<self> agent"
+	Holder  string   // file name; "holder.pid" if empty
+	Log     *slog.Logger
+
+	mu      sync.Mutex
+	waiting sync.WaitGroup
+}
+
+// Boot implements Launcher. A machine that cannot be started stays dark, as real ones sometimes do; the log says why.
+func (p *Processes) Boot(b Boot) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	dir := filepath.Join(p.Dir, b.Machine.ID)
+	if exists(filepath.Join(dir, "ended")) || exists(filepath.Join(dir, "agent.pid")) {
+		return
+	}
+	if err := p.start(dir, b); err != nil {
+		p.log().Error("a machine does not start", "id", b.Machine.ID, "name", b.Name, "err", err)
+	}
+}
+
+func (p *Processes) start(dir string, b Boot) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	out, err := os.OpenFile(filepath.Join(dir, "agent.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	cmd := exec.Command(p.Command[0], p.Command[1:]...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
+	cmd.Env = p.env(dir, b)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	p.waiting.Go(func() { _ = cmd.Wait() }) // reaps; how an agent ends is its own affair
+	return os.WriteFile(filepath.Join(dir, "agent.pid"), []byte(strconv.Itoa(cmd.Process.Pid)), 0o600)
+}
+
+func (p *Processes) env(dir string, b Boot) []string {
+	var env []string
+	for _, k := range []string{"PATH", "HOME", "TMPDIR"} {
+		if v, ok := os.LookupEnv(k); ok {
+			env = append(env, k+"="+v)
+		}
+	}
+	for line := range strings.Lines(b.UserData) {
+		if line = strings.TrimRight(line, "\r\n"); strings.Contains(line, "=") {
+			env = append(env, line)
+		}
+	}
+	return append(append(env, b.Env()...), mark(dir))
+}
+
+func mark(dir string) string { return "LOWTIDE_MACHINE_DIR=" + dir }
+
+// Kill implements Launcher: the marker first, then agent, holder and whatever else carries the machine's mark, until
+// nothing is left.
+func (p *Processes) Kill(id string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	dir := filepath.Join(p.Dir, id)
+	if !exists(dir) {
+		// It may be told to boot later, by a cloud that was opened again.
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			p.log().Error("a machine cannot be marked as ended", "id", id, "err", err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "ended"), nil, 0o600); err != nil {
+		p.log().Error("a machine cannot be marked as ended", "id", id, "err", err)
+	}
+	for range 100 {
+		if p.strike(dir) == 0 {
+			return
+		}
+		time.Sleep(5 * time.Millisecond) // killed processes take a moment to be reaped
+	}
+	p.log().Error("a machine's processes outlive their kill", "id", id)
+}
+
+// strike kills everything of a machine that it finds and says how many groups or processes that were.
+func (p *Processes) strike(dir string) int {
+	found := 0
+	holder := p.Holder
+	if holder == "" {
+		holder = "holder.pid"
+	}
+	for _, name := range []string{"agent.pid", holder} {
+		b, err := os.ReadFile(filepath.Join(dir, name))
+		if err != nil {
+			continue
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		if err != nil || pid <= 1 || !theirs(pid, dir) {
+			continue
+		}
+		if syscall.Kill(-pid, syscall.SIGKILL) == nil {
+			found++
+		}
+	}
+	for _, pid := range marked(dir) {
+		if syscall.Kill(pid, syscall.SIGKILL) == nil {
+			found++
+		}
+	}
+	return found
+}
+
+// theirs guards against a process id that was given to somebody else since. Where /proc does not tell, the file is
+// believed.
+func theirs(pid int, dir string) bool {
+	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
+	if errors.Is(err, fs.ErrNotExist) {
+		return !exists("/proc/self/environ")
+	}
+	return err == nil && carries(env, dir)
+}
+
+// marked lists this host's processes that carry a machine's mark, also those that left its process groups.
+func marked(dir string) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var out []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil || pid == os.Getpid() {
+			continue
+		}
+		if env, err := os.ReadFile("/proc/" + e.Name() + "/environ"); err == nil && carries(env, dir) {
+			out = append(out, pid)
+		}
+	}
+	return out
+}
+
+func carries(env []byte, dir string) bool {
+	for v := range bytes.SplitSeq(env, []byte{0}) {
+		if string(v) == mark(dir) {
+			return true
+		}
+	}
+	return false
+}
+
+// Wait returns when every machine process that this process started has ended.
+func (p *Processes) Wait() { p.waiting.Wait() }
+
+func (p *Processes) log() *slog.Logger {
+	if p.Log == nil {
+		return slog.Default()
+	}
+	return p.Log
+}
+
+func exists(name string) bool {
+	_, err := os.Lstat(name)
+	return err == nil
+}
