@@ -21,6 +21,8 @@ import (
 
 // TestMain lets the test binary be the trainer, so that real processes get real signals.
 func TestMain(m *testing.M) {
+	// The race detector has each process wait a second at its end, for reports of others.
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
 	if os.Getenv("TRAINER_TEST_CHILD") == "" {
 		os.Exit(m.Run())
 	}
