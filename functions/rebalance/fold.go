@@ -100,7 +100,7 @@ func (d *Decider) fold(e events.Event) {
 func (d *Decider) submitted(s fleet.Spec) {
 	f := d.state
 	if old := f.Workloads[s.Name]; old != nil {
-		if old.Phase == fleet.Refused || fmt.Sprint(old.Spec) == fmt.Sprint(s) {
+		if old.Phase == fleet.Refused || fmt.Sprint(*old.Spec) == fmt.Sprint(s) {
 			if old.Phase != fleet.Refused {
 				return // the same again
 			}
@@ -109,7 +109,7 @@ func (d *Decider) submitted(s fleet.Spec) {
 			return
 		}
 	}
-	w := &fleet.Workload{Spec: s, Since: f.Now}
+	w := &fleet.Workload{Spec: &s, Since: f.Now}
 	f.Workloads[s.Name] = w
 	d.accept(w)
 }
@@ -120,14 +120,14 @@ func (d *Decider) accept(w *fleet.Workload) {
 	if d.book == nil {
 		return // settle tries again; the first price wakes us
 	}
-	pr, why := plan.Accept(d.book, w.Spec, d.cfg.Policy, f.Now)
+	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy, f.Now)
 	if why != "" {
 		w.Phase, w.Why, w.Ended = fleet.Refused, why, f.Now
 		d.announce(events.WorkloadRefused{Workload: w.Spec.Name, Why: why})
 		return
 	}
 	w.Phase, w.Commit = fleet.Accepted, pr.Worst
-	d.announce(events.WorkloadAccepted{Workload: w.Spec.Name, Worst: pr.Worst, Bound: pr.Bound, Finish: pr.Finish, Deadline: w.Spec.Deadline})
+	d.announce(events.WorkloadAccepted{Workload: w.Spec.Name, Worst: pr.Worst, Baseline: pr.Baseline, Bound: pr.Bound, Finish: pr.Finish, Deadline: w.Spec.Deadline, Budget: w.Spec.Budget})
 }
 
 func (d *Decider) changed(e events.WorkloadChanged) {
@@ -135,13 +135,15 @@ func (d *Decider) changed(e events.WorkloadChanged) {
 	if w == nil || w.Phase.Final() {
 		return
 	}
+	s := *w.Spec
 	if !e.Deadline.IsZero() {
-		w.Spec.Deadline = e.Deadline
+		s.Deadline = e.Deadline
 	}
 	if _, ok := e.Budget.Get(); ok {
-		w.Spec.Budget = e.Budget
+		s.Budget = e.Budget
 	}
-	w.Spec.Autonomy = cmp.Or(e.Autonomy, w.Spec.Autonomy)
+	s.Autonomy = cmp.Or(e.Autonomy, s.Autonomy)
+	w.Spec = &s
 	w.Review = time.Time{}
 }
 

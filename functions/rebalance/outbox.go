@@ -48,9 +48,6 @@ func (d *Decider) closePlan(id string) {
 	d.closeItems(func(i *fleet.Item) bool { return i.Plan == id })
 }
 
-// again copies a machine's order to add to it.
-func (d *Decider) again(m *fleet.Instance) fleet.Order { return m.Order }
-
 // order gives a machine its next desired state.
 func (d *Decider) order(m *fleet.Instance, o fleet.Order) {
 	o.Number = m.Order.Number + 1
@@ -112,6 +109,8 @@ func (d *Decider) due(again bool) []events.Event {
 		f.WakeAt = wake
 		e := events.New(f.Name, "rebalance", f.Now, events.ClockTicked{What: "wake", Due: wake})
 		e.At = wake
+		// Unique for each arming: the same time armed again, after an earlier one replaced it, is not a repeat.
+		e.ID = fmt.Sprintf("%s/%s/wake/%d/%d", f.Install, f.Name, f.Applied.Seq, wake.UnixNano())
 		out = append(out, e)
 	}
 	return out

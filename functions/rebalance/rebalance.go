@@ -57,7 +57,8 @@ type Decider struct {
 	state *fleet.Fleet // nil: read it first
 	rev   uint64
 	book  *plan.Book // nil: read it first
-	fresh bool       // nothing has been said since this process began
+	enc   fleet.Encoder
+	fresh bool // nothing has been said since this process began
 }
 
 // New makes a decider.
@@ -157,7 +158,7 @@ func (d *Decider) load(ctx context.Context, batch []fn.Delivery) error {
 }
 
 func (d *Decider) save(ctx context.Context) error {
-	b, err := fleet.Encode(d.state)
+	b, err := d.enc.Encode(d.state)
 	if err != nil {
 		return err
 	}

@@ -80,7 +80,7 @@ func (d *Decider) settleWorkload(w *fleet.Workload) {
 	case d.silent(on):
 		d.release(on.Name, "silent, and its replacement is ready") // the cloud confirms the end; then the run is over
 	case !on.Order.Stop:
-		d.saveAndStop(w, on, time.Time{})
+		d.saveAndStop(on, on.EndsBy)
 	}
 }
 
@@ -95,7 +95,7 @@ func (d *Decider) wind(w *fleet.Workload, on, next *fleet.Instance) {
 	}
 	running := on.Run.Epoch < w.Epoch || !on.Run.Phase.Over() // a start that was ordered may yet run
 	if running && !on.Order.Stop && w.Phase != fleet.Finished {
-		d.saveAndStop(w, on, on.EndsBy)
+		d.saveAndStop(on, on.EndsBy)
 	}
 	if !running || w.Phase == fleet.Finished {
 		w.On = ""
@@ -110,19 +110,19 @@ func (d *Decider) rescue(w *fleet.Workload, on *fleet.Instance) {
 		return
 	}
 	if left <= w.SaveTook+d.cfg.Margin {
-		d.saveAndStop(w, on, on.EndsBy)
+		d.saveAndStop(on, on.EndsBy)
 		return
 	}
 	if on.Order.Save == nil || on.Order.Save.By.IsZero() || on.EndsBy.Before(on.Order.Save.By) {
-		o := d.again(on)
+		o := on.Order
 		o.Save = &fleet.Save{ID: d.id("s"), By: on.EndsBy}
 		d.order(on, o)
 	}
 }
 
 // saveAndStop ends a run with its checkpoint.
-func (d *Decider) saveAndStop(_ *fleet.Workload, on *fleet.Instance, by time.Time) {
-	o := d.again(on)
+func (d *Decider) saveAndStop(on *fleet.Instance, by time.Time) {
+	o := on.Order
 	o.Save, o.Stop = &fleet.Save{ID: d.id("s"), By: by}, true
 	d.order(on, o)
 }

@@ -88,7 +88,7 @@ type Run struct {
 	Code  int      `json:"code,omitempty"` // exit status when over
 }
 
-// Order is desired state: the last one a machine is given replaces all before it. The agent keeps the
+// Order is desired state (its parts are replaced, never edited): the last one a machine is given replaces all before it. The agent keeps the
 // highest Number on disk and reads the newest on start.
 type Order struct {
 	Number    uint64     `json:"number,omitempty"`

@@ -63,7 +63,7 @@ type Manifest struct {
 
 // Workload is a spec and what has become of it.
 type Workload struct {
-	Spec     Spec          `json:"spec"`
+	Spec     *Spec         `json:"spec"` // replaced, never edited: Encoder tells a change by the pointer
 	Phase    WorkloadPhase `json:"phase"`
 	Why      string        `json:"why,omitempty"`
 	Since    time.Time     `json:"since"` // submitted

@@ -45,7 +45,7 @@ func (b *Book) pick(market fleet.Market, f *fleet.Fleet, w *fleet.Workload, now 
 	var out []fleet.Offer
 	for i := range b.byMarket[market] {
 		p := &b.byMarket[market][i]
-		if !fits(&p.offer, &w.Spec) || p.offer.Stock.Or(1) <= 0 {
+		if !fits(&p.offer, w.Spec) || p.offer.Stock.Or(1) <= 0 {
 			continue
 		}
 		if r := f.Refusals[p.pool]; r != nil && now.Before(r.Until) {
@@ -67,9 +67,10 @@ func fits(o *fleet.Offer, s *fleet.Spec) bool {
 
 // Promise is what accepting a workload commits to.
 type Promise struct {
-	Worst  fleet.Money // all on demand
-	Bound  fleet.Money // the bill if the control plane dies for ever: two machines until their leases end
-	Finish time.Time   // all on demand from now
+	Worst    fleet.Money // all on demand
+	Baseline fleet.Money // the work alone on demand, nothing lost to starting
+	Bound    fleet.Money // the bill if the control plane dies for ever: two machines until their leases end
+	Finish   time.Time   // all on demand from now
 }
 
 // Accept reckons whether a workload can be promised now; why not, if not.
@@ -101,7 +102,7 @@ func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string)
 	need := work + p.StartMax
 	pr := Promise{Finish: now.Add(need)}
 	if hourly, ok := sure.offer.Hourly.Get(); ok {
-		pr.Worst = hourly.Times(need.Hours())
+		pr.Worst, pr.Baseline = hourly.Times(need.Hours()), hourly.Times(work.Hours())
 		pr.Bound = hourly.Times(2 * (p.Lease + p.Grace).Hours())
 	}
 	if !s.Deadline.IsZero() && pr.Finish.Add(p.Wake).After(s.Deadline) {

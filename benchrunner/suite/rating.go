@@ -1,0 +1,152 @@
+package suite
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"lowtide/benchrunner/backend"
+	"lowtide/benchrunner/product"
+	"lowtide/shared/gpu"
+)
+
+// rating is what one device is held against. Zero figures are unknown and gate nothing.
+type rating struct {
+	row       *gpu.Rating
+	sku       string
+	reference float64 // TFLOPS
+	datasheet float64 // TFLOPS
+	gate      float64 // TFLOPS, one of the two
+	basis     string
+	grade     gpu.Grade
+	binding   bool // the gate may fail a device
+	settled   bool // extended and repeated already
+}
+
+// choose sets the gate by the wanted basis.
+func (r rating) choose(o Options) rating {
+	r.basis, r.gate = o.Basis, r.reference
+	if o.Basis == Datasheet {
+		r.gate, r.binding = r.datasheet, r.datasheet > 0
+	}
+	return r
+}
+
+// calibrated windows: enough for a median that single disturbances do not move.
+const (
+	calibrationWindows = 21
+	calibrationWindow  = 10 * time.Millisecond
+)
+
+// Calibration is a host's rating of the cpu backend: what its cores do unthrottled.
+type Calibration struct {
+	CPU     string    `json:"cpu"`
+	Threads int       `json:"threads"`
+	Size    int       `json:"size"`
+	TFLOPS  float64   `json:"tflops"` // median of the windows
+	Windows []float64 `json:"windows"`
+}
+
+// Calibrate measures this host's rating: the median of 21 windows of 10 ms after a warm-up, never throttled.
+func Calibrate(ctx context.Context, o Options) (Calibration, error) {
+	o.Backend = "cpu"
+	o, err := o.complete()
+	if err != nil {
+		return Calibration{}, err
+	}
+	b, err := backend.OpenCPU(backend.Options{Problem: product.New("calibration", o.Size), Threads: o.Threads})
+	if err != nil {
+		return Calibration{}, err
+	}
+	defer b.Close()
+	d := b.Devices()[0]
+	if err := d.Load(ctx); err != nil {
+		return Calibration{}, err
+	}
+	c := Calibration{CPU: cpuModel(), Threads: threads(o), Size: o.Size}
+	for i := range calibrationWindows + 5 {
+		block, err := d.Burn(ctx, calibrationWindow)
+		if err != nil {
+			return Calibration{}, fmt.Errorf("calibrate: %w", err)
+		}
+		if i >= 5 {
+			c.Windows = append(c.Windows, block.Rate/1e12)
+		}
+	}
+	c.TFLOPS = median(c.Windows)
+	return c, nil
+}
+
+// calibratedRating gives the cpu backend's rating: the override, the file's when it is of this host, or a fresh one,
+// which is then kept in the file.
+func calibratedRating(ctx context.Context, o Options) (func(gpu.Identity, Options) rating, error) {
+	fixed := func(tflops float64, sku string) func(gpu.Identity, Options) rating {
+		return func(gpu.Identity, Options) rating {
+			return rating{sku: sku, reference: tflops, datasheet: tflops, grade: gpu.GradeA, binding: true}.choose(o)
+		}
+	}
+	if o.Rated > 0 {
+		return fixed(o.Rated, "as told"), nil
+	}
+	if kept, ok := readCalibration(o); ok {
+		return fixed(kept.TFLOPS, "this host, calibrated before"), nil
+	}
+	c, err := Calibrate(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if o.Calibration != "" {
+		if err := c.write(o.Calibration); err != nil {
+			return nil, err
+		}
+	}
+	return fixed(c.TFLOPS, "this host, calibrated now"), nil
+}
+
+func readCalibration(o Options) (Calibration, bool) {
+	bytes, err := os.ReadFile(o.Calibration)
+	var c Calibration
+	if err != nil || json.Unmarshal(bytes, &c) != nil {
+		return c, false // absent or torn: measured again
+	}
+	return c, c.CPU == cpuModel() && c.Threads == threads(o) && c.Size == o.Size && c.TFLOPS > 0
+}
+
+// write replaces the file in one step: runs that start together may each write it.
+func (c Calibration) write(path string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("calibration: %w", err)
+	}
+	f, err := os.CreateTemp(filepath.Dir(path), ".rating-*")
+	if err != nil {
+		return fmt.Errorf("calibration: %w", err)
+	}
+	defer os.Remove(f.Name())
+	if err := json.NewEncoder(f).Encode(c); err != nil {
+		f.Close()
+		return fmt.Errorf("calibration: %w", err)
+	}
+	if err := f.Close(); err != nil {
+		return fmt.Errorf("calibration: %w", err)
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return fmt.Errorf("calibration: %w", err)
+	}
+	return nil
+}
+
+func threads(o Options) int {
+	if o.Threads > 0 {
+		return o.Threads
+	}
+	return runtime.GOMAXPROCS(0)
+}
+
+// tableRating looks a device up in the rated table.
+func tableRating(id gpu.Identity, o Options) rating {
+	return rating{basis: o.Basis}
+}
