@@ -39,6 +39,7 @@ type Traits struct {
 	Notice       time.Duration // promised before an interruption; 0 is none
 	Marketplace  bool          // strangers' machines
 	HardEnd      bool          // the cloud itself can end a machine at a set time
+	Dry          bool          // nothing is bought: every fact that follows says so (wrapper Dry)
 }
 
 // Request is one purchase.

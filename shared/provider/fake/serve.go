@@ -152,17 +152,20 @@ func (c *Client) Traits() provider.Traits { return c.traits }
 
 // Offers implements provider.Provider.
 func (c *Client) Offers(ctx context.Context) (out []fleet.Offer, err error) {
-	return out, c.call(ctx, http.MethodGet, "/v1/offers", nil, &out)
+	err = c.call(ctx, http.MethodGet, "/v1/offers", nil, &out)
+	return out, err
 }
 
 // Launch implements provider.Provider.
 func (c *Client) Launch(ctx context.Context, want provider.Request) (out provider.Machine, err error) {
-	return out, c.call(ctx, http.MethodPost, "/v1/launch", want, &out)
+	err = c.call(ctx, http.MethodPost, "/v1/launch", want, &out)
+	return out, err
 }
 
 // List implements provider.Provider.
 func (c *Client) List(ctx context.Context) (out []provider.Machine, err error) {
-	return out, c.call(ctx, http.MethodGet, "/v1/machines", nil, &out)
+	err = c.call(ctx, http.MethodGet, "/v1/machines", nil, &out)
+	return out, err
 }
 
 // End implements provider.Provider.
@@ -172,17 +175,20 @@ func (c *Client) End(ctx context.Context, id string) error {
 
 // Bill is the bill as the cloud knows it.
 func (c *Client) Bill(ctx context.Context) (out Bill, err error) {
-	return out, c.call(ctx, http.MethodGet, "/v1/bill", nil, &out)
+	err = c.call(ctx, http.MethodGet, "/v1/bill", nil, &out)
+	return out, err
 }
 
 // Writes lists every writing call ever made to the account.
 func (c *Client) Writes(ctx context.Context) (out []Write, err error) {
-	return out, c.call(ctx, http.MethodGet, "/v1/writes", nil, &out)
+	err = c.call(ctx, http.MethodGet, "/v1/writes", nil, &out)
+	return out, err
 }
 
 // Notices lists the notices after a sequence number.
 func (c *Client) Notices(ctx context.Context, after int) (out []Notice, err error) {
-	return out, c.call(ctx, http.MethodGet, fmt.Sprintf("/v1/notices?after=%d", after), nil, &out)
+	err = c.call(ctx, http.MethodGet, fmt.Sprintf("/v1/notices?after=%d", after), nil, &out)
+	return out, err
 }
 
 // Interrupt takes a machine back with notice from now.
