@@ -122,7 +122,7 @@ func (c *cuda) openNVML() {
 	}
 	c.nvml, c.versions["driver"] = n, n.Driver()
 	for i := range n.Count() {
-		if w, bus, ok := n.Witness(i); ok {
+		if w, bus, ok := n.Witness(i); ok && bus != "" {
 			c.witness[bus] = nvmlWitness{i, w}
 			continue
 		}

@@ -14,8 +14,11 @@ import (
 	"lowtide/shared/gpu"
 )
 
-// alike is how close two neighbouring warm-up windows are when the device is taken for steady.
-const alike = 0.02
+// How close neighbouring warm-up windows are, in rate and in clock, when the device is taken for steady.
+const (
+	alike      = 0.02
+	alikeClock = 0.005
+)
 
 // Run measures every device and judges the machine. An error means that the options make no sense or ctx ended; a
 // machine that cannot be measured is a result with its cause.
@@ -245,32 +248,57 @@ func (x *run) idle() bool {
 	})
 }
 
-// warmUp burns until two neighbouring windows are alike, or the limit. What it measured is kept only as the burst.
+// warmUp burns until the device is steady, or the limit. What it measured is kept only as the burst.
 func (x *run) warmUp(ctx context.Context) {
-	began, last, steady := time.Now(), 0.0, 0
-	for spent := time.Duration(0); spent < x.options.WarmUp && !x.stopped; {
+	began := time.Now()
+	var warm []Window
+	for spent := time.Duration(0); spent < x.options.WarmUp && !x.stopped && !steady(warm); {
 		w, _, d, err := x.window(ctx)
 		if err != nil {
 			x.stop(err)
 			return
 		}
-		if x.out.Burst == 0 {
-			x.out.Burst = w.TFLOPS
-		}
-		if steady = steady + 1; math.Abs(w.TFLOPS-last) > alike*last {
-			steady = 0
-		}
-		last, spent = w.TFLOPS, spent+d
-		if steady >= 2 {
-			x.out.WarmUp = time.Since(began).Seconds()
-			return
-		}
+		warm, spent = append(warm, w), spent+d
 	}
 	x.out.WarmUp = time.Since(began).Seconds()
-	if !x.stopped {
-		x.find(gpu.Found(gpu.Unsteady, "neighbouring windows still differed by more than %.0f %% after %v",
-			100*alike, x.options.WarmUp))
+	if len(warm) == 0 {
+		return
 	}
+	x.out.Burst = warm[0].TFLOPS
+	if !steady(warm) && !x.stopped {
+		x.find(gpu.Found(gpu.Unsteady, "the rate or the clock still moved after %v", x.options.WarmUp))
+	}
+}
+
+// slopeWindows are compared with as many before them, for a clock that still falls as the device heats.
+const slopeWindows = 5
+
+// steady reports that the last three windows are alike, and that the clock, where it can be read, has stopped moving.
+func steady(w []Window) bool {
+	n := len(w)
+	if n < 3 || !alikeRates(w[n-3], w[n-2]) || !alikeRates(w[n-2], w[n-1]) {
+		return false
+	}
+	if w[n-1].Sample.SMClock == nil {
+		return true
+	}
+	if n < 2*slopeWindows {
+		return false
+	}
+	before, last := meanClock(w[n-2*slopeWindows:n-slopeWindows]), meanClock(w[n-slopeWindows:])
+	return math.Abs(last-before) <= alikeClock*before
+}
+
+func alikeRates(a, b Window) bool { return math.Abs(a.TFLOPS-b.TFLOPS) <= alike*a.TFLOPS }
+
+func meanClock(w []Window) float64 {
+	sum := 0.0
+	for _, v := range w {
+		if v.Sample.SMClock != nil {
+			sum += float64(*v.Sample.SMClock)
+		}
+	}
+	return sum / float64(len(w))
 }
 
 // collect adds n windows.

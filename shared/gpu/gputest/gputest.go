@@ -26,7 +26,8 @@ import (
 //
 //	name cuda_name uuid device subsystem bus cc cuda_cc units bus_bits cuda_bus_bits l2_mb    what it says it is
 //	memory_mb cuda_memory_mb real_memory_mb used_mb alloc_error                               memory; less may be real
-//	tflops fp64_tflops noise slow_after slow_share bandwidth_gbs pcie_gbs peer_gbs peers      what it does
+//	tflops fp64_tflops noise bandwidth_gbs pcie_gbs peer_gbs peers                            what it does
+//	slow_share slow_after                                  begins at that share of its rate, full after so many products
 //	clock max_clock power_w default_w enforced_w temperature reasons pcie_gen links           what NVML reads; links and
 //	links_active link_mbps ecc mig slice virtual mps processes busy                           mig left out: not supported
 //	uncorrected uncorrected_grows remapped remap_pending remap_failed retired                 error counters
@@ -102,6 +103,9 @@ func build(t testing.TB, flags []string) string {
 // Environment writes the machine to a file and gives the variables under which a program meets it.
 func (m Machine) Environment(t testing.TB, flags ...string) []string {
 	t.Helper()
+	if m.Cards == nil {
+		m.Cards = []Card{} // an empty list, not null
+	}
 	text, err := json.MarshalIndent(m, "", "  ")
 	if err != nil {
 		t.Fatal(err)

@@ -472,10 +472,11 @@ EXPORT int cublasGemmEx(void *h, int opA, int opB, int m, int n, int k, const vo
 	double rate = number(c->j, "tflops", 258);
 	if (wide) rate = number(c->j, "fp64_tflops", rate / 14);
 	if (half) {
-		long lost_after = (long)number(c->j, "lost_after", 0), slow_after = (long)number(c->j, "slow_after", 0);
+		long lost_after = (long)number(c->j, "lost_after", 0);
+		double slow_after = number(c->j, "slow_after", 0), low = number(c->j, "slow_share", 0.5);
 		c->multiplied++;
 		if (lost_after && c->multiplied >= lost_after) c->lost = 1;
-		if (slow_after && c->multiplied < slow_after) rate *= number(c->j, "slow_share", 0.5);
+		if ((double)c->multiplied < slow_after) rate *= low + (1 - low) * (double)c->multiplied / slow_after;
 		c->a = (uint64_t)A, c->b = (uint64_t)B, c->c = (uint64_t)C, c->n = n;
 		c->burning = 1;
 	}
