@@ -27,7 +27,7 @@ func Command(clock Clock, agent []string) *cobra.Command {
 		dir, data, time0, addr string
 		zones                  int
 		hours                  time.Duration
-		machines, holder       string
+		machines               string
 	)
 	cmd := &cobra.Command{
 		Use:   "fakecloud",
@@ -46,7 +46,7 @@ func Command(clock Clock, agent []string) *cobra.Command {
 				if machines == "" {
 					machines = filepath.Join(dir, "machines")
 				}
-				cfg.Launcher = &Processes{Dir: machines, Command: agent, Holder: holder}
+				cfg.Launcher = &Processes{Dir: machines, Command: agent}
 			}
 			return host(cmd, cfg, addr)
 		},
@@ -54,7 +54,6 @@ func Command(clock Clock, agent []string) *cobra.Command {
 	f := cmd.Flags()
 	f.StringVar(&dir, "dir", "", "directory of the journal and the machines; empty: the bill lives in memory")
 	f.StringVar(&machines, "machines", "", "directory of the machines; empty: machines/ in --dir")
-	f.StringVar(&holder, "holder", "", "file in a machine's directory that names its holder's process group")
 	f.StringVar(&data, "data", "", "directory of recorded traces (<zone>_*.json); empty: the seeded model")
 	f.IntVar(&zones, "zones", 6, "zones of the model")
 	f.DurationVar(&hours, "length", 14*24*time.Hour, "length of the model's traces")

@@ -4,7 +4,7 @@ package fake
 
 import (
 	"bytes"
-	"errors"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -22,15 +22,15 @@ import (
 //
 //	<Dir>/<id>/agent.log   what the agent printed
 //	<Dir>/<id>/agent.pid   its process id, which is its session's and its group's
-//	<Dir>/<id>/<Holder>    process id of the holder's group, written by the agent when it starts one
 //	<Dir>/<id>/ended       written before a kill: whoever sees it starts nothing any more
+//	*.pid, holder.json, workload.json   wherever they lie in it: leaders of groups that the machine started
 //
 // Machines outlive this process, as real ones would; the same Dir finds them again. Their environment is PATH, HOME
-// and TMPDIR, the user-data's KEY=value lines, what the cloud adds (Boot.Env), and LOWTIDE_MACHINE_DIR.
+// and TMPDIR, the user-data's KEY=value lines, what the cloud adds (Boot.Env), and LOWTIDE_MACHINE_DIR. Where there is
+// a /proc, all that carries this mark, or whose working directory lies in the machine's, belongs to the machine.
 type Processes struct {
 	Dir     string
 	Command []string // what a machine runs, "<self> agent"
-	Holder  string   // file name; "holder.pid" if empty
 	Log     *slog.Logger
 
 	mu      sync.Mutex
@@ -41,7 +41,7 @@ type Processes struct {
 func (p *Processes) Boot(b Boot) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	dir := filepath.Join(p.Dir, b.Machine.ID)
+	dir := p.home(b.Machine.ID)
 	if exists(filepath.Join(dir, "ended")) || exists(filepath.Join(dir, "agent.pid")) {
 		return
 	}
@@ -92,7 +92,7 @@ func mark(dir string) string { return "LOWTIDE_MACHINE_DIR=" + dir }
 func (p *Processes) Kill(id string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	dir := filepath.Join(p.Dir, id)
+	dir := p.home(id)
 	if !exists(dir) {
 		// It may be told to boot later, by a cloud that was opened again.
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -114,24 +114,12 @@ func (p *Processes) Kill(id string) {
 // strike kills everything of a machine that it finds and says how many groups or processes that were.
 func (p *Processes) strike(dir string) int {
 	found := 0
-	holder := p.Holder
-	if holder == "" {
-		holder = "holder.pid"
-	}
-	for _, name := range []string{"agent.pid", holder} {
-		b, err := os.ReadFile(filepath.Join(dir, name))
-		if err != nil {
-			continue
-		}
-		pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-		if err != nil || pid <= 1 || !theirs(pid, dir) {
-			continue
-		}
-		if syscall.Kill(-pid, syscall.SIGKILL) == nil {
+	for _, pid := range leaders(dir) {
+		if belongs(pid, dir) && syscall.Kill(-pid, syscall.SIGKILL) == nil {
 			found++
 		}
 	}
-	for _, pid := range marked(dir) {
+	for _, pid := range members(dir) {
 		if syscall.Kill(pid, syscall.SIGKILL) == nil {
 			found++
 		}
@@ -139,33 +127,61 @@ func (p *Processes) strike(dir string) int {
 	return found
 }
 
-// theirs guards against a process id that was given to somebody else since. Where /proc does not tell, the file is
-// believed.
-func theirs(pid int, dir string) bool {
-	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", pid))
-	if errors.Is(err, fs.ErrNotExist) {
-		return !exists("/proc/self/environ")
-	}
-	return err == nil && carries(env, dir)
+// leaders reads the process ids that a machine's files name.
+func leaders(dir string) (pids []int) {
+	_ = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // it is being removed, or not ours to read: nothing to kill there
+		}
+		if base := e.Name(); !e.Type().IsRegular() || filepath.Ext(base) != ".pid" && base != "holder.json" && base != "workload.json" {
+			return nil
+		}
+		b, err := os.ReadFile(name)
+		if err != nil {
+			return nil
+		}
+		var file struct {
+			PID int `json:"pid"`
+		}
+		pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
+		if err != nil && json.Unmarshal(b, &file) == nil {
+			pid = file.PID
+		}
+		if pid > 1 {
+			pids = append(pids, pid)
+		}
+		return nil
+	})
+	return pids
 }
 
-// marked lists this host's processes that carry a machine's mark, also those that left its process groups.
-func marked(dir string) []int {
+// belongs guards against a process id that was given to somebody else since. Where there is no /proc to tell, the file
+// is believed.
+func belongs(pid int, dir string) bool {
+	if !exists("/proc/self/environ") {
+		return true
+	}
+	proc := fmt.Sprintf("/proc/%d/", pid)
+	if env, err := os.ReadFile(proc + "environ"); err == nil && carries(env, dir) {
+		return true
+	}
+	cwd, err := os.Readlink(proc + "cwd")
+	return err == nil && (cwd == dir || strings.HasPrefix(cwd, dir+"/"))
+}
+
+// members lists this host's processes that belong to a machine, also those that left its process groups.
+func members(dir string) (pids []int) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil
 	}
-	var out []int
 	for _, e := range entries {
 		pid, err := strconv.Atoi(e.Name())
-		if err != nil || pid == os.Getpid() {
-			continue
-		}
-		if env, err := os.ReadFile("/proc/" + e.Name() + "/environ"); err == nil && carries(env, dir) {
-			out = append(out, pid)
+		if err == nil && pid != os.Getpid() && exists("/proc/self/environ") && belongs(pid, dir) {
+			pids = append(pids, pid)
 		}
 	}
-	return out
+	return pids
 }
 
 func carries(env []byte, dir string) bool {
@@ -175,6 +191,19 @@ func carries(env []byte, dir string) bool {
 		}
 	}
 	return false
+}
+
+// home is a machine's directory, as /proc will show it.
+func (p *Processes) home(id string) string {
+	dir, err := filepath.Abs(p.Dir)
+	if err != nil {
+		dir = p.Dir
+	}
+	_ = os.MkdirAll(dir, 0o700) // whoever uses the directory next says why it is not there
+	if real, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = real
+	}
+	return filepath.Join(dir, id)
 }
 
 // Wait returns when every machine process that this process started has ended.

@@ -47,20 +47,21 @@ func TestAKillEndsAgentHolderAndWhatLeftTheirGroups(t *testing.T) {
 	dir := t.TempDir()
 	// The agent starts a holder in a session of its own, which starts a process in yet another.
 	script := `echo "$A" > said
-setsid sh -c 'echo $$ > holder.pid; setsid sh -c "echo \$\$ > stray.pid; sleep 100 & wait" & wait' &
+mkdir run
+env -i PATH="$PATH" setsid sh -c 'echo "{\"pid\": $$, \"epoch\": 1}" > run/holder.json; setsid sh -c "echo \$\$ > stray; sleep 100 & wait" & wait' &
 wait`
 	p := &fake.Processes{Dir: dir, Command: []string{"sh", "-c", script}}
 	b := fake.Boot{Machine: provider.Machine{ID: "i-000001"}, UserData: "A=two words\nB=2\n"}
 	p.Boot(b)
 	m := filepath.Join(dir, "i-000001")
 	var pids []int
-	for _, name := range []string{"agent.pid", "holder.pid", "stray.pid"} {
+	for _, name := range []string{"agent.pid", "run/holder.json", "stray"} {
 		eventually(t, name, func() bool {
 			s, err := os.ReadFile(filepath.Join(m, name))
 			if err != nil || len(s) == 0 {
 				return false
 			}
-			pid, err := strconv.Atoi(strings.TrimSpace(string(s)))
+			pid, err := strconv.Atoi(strings.TrimSpace(strings.TrimSuffix(strings.TrimPrefix(string(s), `{"pid": `), ", \"epoch\": 1}\n")))
 			if err == nil {
 				pids = append(pids, pid)
 			}
