@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -73,9 +74,10 @@ type saver struct {
 
 	mu       sync.Mutex
 	progress Progress
-	pending  map[string]chan struct{} // keyed hashes being uploaded; closed when done
-	fileDir  string                   // where a file store put the chunks
-	chunkKey string                   // one of the keys there
+	sums     map[int][][sha256.Size]byte // of each chunk of each regular file
+	pending  map[string]chan struct{}    // keyed hashes being uploaded; closed when done
+	fileDir  string                      // where a file store put the chunks
+	chunkKey string                      // one of the keys there
 }
 
 func (v *saver) run(ctx context.Context) (*Manifest, error) {
@@ -100,6 +102,7 @@ func (v *saver) run(ctx context.Context) (*Manifest, error) {
 	v.chunkSize = cmpOr(v.store.opts.ChunkSize, chunkSizeFor(m.Bytes()))
 	v.progress.Total = m.Bytes()
 	v.pending = map[string]chan struct{}{}
+	v.sums = map[int][][sha256.Size]byte{}
 	if err := v.upload(ctx); err != nil {
 		return nil, err
 	}
@@ -285,6 +288,7 @@ func (v *saver) checkSpace(total int64) error {
 type piece struct {
 	file, chunk int
 	data        []byte
+	sum         *[sha256.Size]byte // to be filled in
 }
 
 // upload reads the files in order, one reader for all, and hands the pieces to the workers. As many buffers exist
@@ -311,7 +315,8 @@ func (v *saver) upload(ctx context.Context) error {
 	for range workers {
 		g.Go(func() error {
 			for p := range pieces {
-				c, err := v.store1(ctx, p.data)
+				*p.sum = sha256.Sum256(p.data)
+				c, err := v.store1(ctx, v.store.mac("chunk", p.sum[:]), p.data)
 				if err != nil {
 					return fmt.Errorf("file %q: %w", v.files[p.file].Path, err)
 				}
@@ -321,12 +326,24 @@ func (v *saver) upload(ctx context.Context) error {
 			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, sums := range v.sums {
+		whole := sha256.New()
+		for _, sum := range sums {
+			whole.Write(sum[:])
+		}
+		v.files[i].Hash = hexSum(whole)
+	}
+	return nil
 }
+
+func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
 var errChanged = errors.New("it changed while it was being saved")
 
-// readFile cuts a file into pieces and fills in its hash. Exactly the bytes that are sent are hashed.
+// readFile cuts a file into pieces. They are hashed by those who send them: exactly what is sent, once.
 func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces chan<- piece) error {
 	f := &v.files[i]
 	name := filepath.Join(v.root, filepath.FromSlash(f.Path))
@@ -342,7 +359,10 @@ func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces
 	if before.Size() != f.Size {
 		return fmt.Errorf("file %q: %w", f.Path, errChanged)
 	}
-	whole := sha256.New()
+	sums := make([][sha256.Size]byte, (f.Size+v.chunkSize-1)/v.chunkSize)
+	v.mu.Lock()
+	v.sums[i] = sums
+	v.mu.Unlock()
 	f.Chunks = make([]Chunk, (f.Size+v.chunkSize-1)/v.chunkSize)
 	for c := range f.Chunks {
 		var buf []byte
@@ -359,14 +379,12 @@ func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces
 		if _, err := io.ReadFull(in, buf); err != nil {
 			return fmt.Errorf("file %q: %w", f.Path, err)
 		}
-		whole.Write(buf)
 		select {
-		case pieces <- piece{i, c, buf}:
+		case pieces <- piece{i, c, buf, &sums[c]}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	f.SHA256 = hex.EncodeToString(whole.Sum(nil))
 	after, err := os.Stat(name)
 	if err != nil {
 		return err
@@ -378,8 +396,7 @@ func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces
 }
 
 // store1 returns a stored chunk with these bytes, uploading them if need be.
-func (v *saver) store1(ctx context.Context, data []byte) (Chunk, error) {
-	hash := v.store.mac("chunk", data)
+func (v *saver) store1(ctx context.Context, hash string, data []byte) (Chunk, error) {
 	for {
 		found, wait := v.claim(hash, int64(len(data)))
 		if wait == nil {
