@@ -106,6 +106,9 @@ func (v *saver) run(ctx context.Context) (*Manifest, error) {
 	if err := v.upload(ctx); err != nil {
 		return nil, err
 	}
+	if err := v.syncChunks(ctx); err != nil {
+		return nil, err
+	}
 	if err := syncParents(v.fileDir, v.chunkKey); err != nil {
 		return nil, err
 	}
@@ -446,7 +449,7 @@ func (v *saver) uploadChunk(ctx context.Context, hash string, data []byte) (Chun
 		key = chunkPrefix(v.workload) + name
 		sent := int64(0)
 		var err error
-		dir, err = v.store.put(ctx, key, data, false, func(n int) {
+		dir, err = v.store.putUnsynced(ctx, key, data, false, v.store.dir == "", func(n int) {
 			beat(n)
 			sent += int64(n)
 			v.advance(int64(n), 0)
@@ -466,6 +469,56 @@ func (v *saver) uploadChunk(ctx context.Context, hash string, data []byte) (Chun
 	v.w.chunks[hash] = stored{name, int64(len(data)), v.now}
 	v.w.mu.Unlock()
 	return Chunk{name, int64(len(data))}, nil
+}
+
+// syncChunks sees the chunks of a file store to the disk, all at the end: one by one as they come each would cost a
+// commit of the file system's journal. It includes chunks that are used again, since the save that brought them may
+// have died before it came here.
+func (v *saver) syncChunks(ctx context.Context) error {
+	if v.store.dir == "" {
+		return nil
+	}
+	todo := map[string]bool{}
+	v.w.mu.Lock()
+	for _, f := range v.files {
+		for _, c := range f.Chunks {
+			todo[c.Name] = !v.w.synced[c.Name]
+		}
+	}
+	v.w.mu.Unlock()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(v.store.opts.Workers)
+	for name, needed := range todo {
+		if !needed {
+			continue
+		}
+		key := chunkPrefix(v.workload) + name
+		g.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := syncFile(filepath.Join(v.store.dir, filepath.FromSlash(v.store.below+key))); err != nil {
+				return noSpace(fmt.Errorf("sync %s: %w", key, err))
+			}
+			v.w.mu.Lock()
+			defer v.w.mu.Unlock()
+			v.w.synced[name] = true
+			return nil
+		})
+	}
+	if len(todo) == 0 {
+		return nil // nothing but empty files
+	}
+	v.fileDir, v.chunkKey = filepath.Join(v.store.dir, filepath.FromSlash(v.store.below+chunkPrefix(v.workload))), chunkPrefix(v.workload)
+	return g.Wait()
+}
+
+func syncFile(name string) error {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 func nonce() string {
