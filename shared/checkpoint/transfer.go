@@ -176,6 +176,9 @@ func write(w io.Writer, file *os.File, data []byte, sync bool, beat func(int)) e
 		}
 		data = data[n:]
 	}
+	if file != nil && !sync {
+		startWriteback(file)
+	}
 	if file != nil && sync {
 		return file.Sync()
 	}
