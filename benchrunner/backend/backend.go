@@ -34,6 +34,8 @@ var (
 	ErrMemory    = errors.New("out of device memory")
 	ErrFabric    = errors.New("fabric manager does not run")
 	ErrShared    = errors.New("device served by a multi-process server")
+	ErrBroken    = errors.New("device failed at work")
+	ErrClock     = errors.New("elapsed time is not positive")
 )
 
 // Options say what to open. The zero value of every field but Problem is usable.
@@ -49,6 +51,8 @@ type Backend interface {
 	Name() string
 	Devices() []Device
 	Versions() map[string]string
+	// Findings are about the machine: a device that is listed and not usable, a witness that cannot be heard.
+	Findings() []gpu.Finding
 	Close() error
 }
 
@@ -79,13 +83,37 @@ type Block struct {
 	Busy       float64       // cpu: kernel wall time over kernel CPU time; above 1 others shared the cores; 0 unknown
 }
 
+// Prober is a Device that can measure what tells products apart besides the multiplication. It frees what it takes.
+type Prober interface {
+	Probe(ctx context.Context, nonce string) Probe
+}
+
+// Probe is what a Prober measured. A nil figure was not measured.
+type Probe struct {
+	Bandwidth *float64 `json:"bandwidth_gbs,omitempty"` // device memory, read plus written
+	ToDevice  *float64 `json:"to_device_gbs,omitempty"` // from pinned host memory
+	ToHost    *float64 `json:"to_host_gbs,omitempty"`
+	Double    *float64 `json:"fp64_tflops,omitempty"` // double precision multiplication
+	Held      uint64   `json:"memory_held_bytes"`     // memory held at once and tested
+	Blocks    int64    `json:"memory_blocks"`         // blocks written and read back
+	Wrong     int64    `json:"memory_blocks_wrong"`   // of them, how many came back different
+	Peers     []Peer   `json:"peers,omitempty"`       // devices that can be reached directly
+	Errors    []error  `json:"-"`                     // parts that failed
+}
+
+// Peer is the rate at which one device writes another's memory.
+type Peer struct {
+	Index int     `json:"index"`
+	GBs   float64 `json:"gbs"`
+}
+
 // Open opens a backend by name. rocm and ascend give ErrNotBuilt with what is missing.
 func Open(ctx context.Context, name string, o Options) (Backend, error) {
 	switch name {
 	case "cpu":
 		return OpenCPU(o)
 	case "cuda":
-		return nil, fmt.Errorf("cuda: %w", ErrNotBuilt)
+		return OpenCUDA(ctx, o)
 	case "rocm":
 		return nil, fmt.Errorf("rocm: %w: AMD devices need a binding of libamdhip64 and librocblas "+
 			"(rocblas_gemm_ex, f16_r in, f32_r compute) and of libamd_smi for identity", ErrNotBuilt)

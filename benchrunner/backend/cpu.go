@@ -46,6 +46,7 @@ type cpu struct {
 
 func (c *cpu) Name() string                { return "cpu" }
 func (c *cpu) Devices() []Device           { return []Device{c} }
+func (c *cpu) Findings() []gpu.Finding     { return nil }
 func (c *cpu) Close() error                { c.Free(); return nil }
 func (c *cpu) Sample() gpu.Sample          { return gpu.Sample{} }
 func (c *cpu) Read() gpu.Reading           { return gpu.Reading{} }

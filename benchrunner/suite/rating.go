@@ -86,7 +86,7 @@ func Calibrate(ctx context.Context, o Options) (Calibration, error) {
 func calibratedRating(ctx context.Context, o Options) (func(gpu.Identity, Options) rating, error) {
 	fixed := func(tflops float64, sku string) func(gpu.Identity, Options) rating {
 		return func(gpu.Identity, Options) rating {
-			return rating{sku: sku, reference: tflops, datasheet: tflops, grade: gpu.GradeA, binding: true}.choose(o)
+			return rating{sku: sku, reference: tflops, grade: gpu.GradeA, binding: true}.choose(o)
 		}
 	}
 	if o.Rated > 0 {
@@ -148,5 +148,15 @@ func threads(o Options) int {
 
 // tableRating looks a device up in the rated table.
 func tableRating(id gpu.Identity, o Options) rating {
-	return rating{basis: o.Basis}
+	device, subsystem := id.PCIDevice()
+	row, ok := gpu.Lookup(device, subsystem, id.Name)
+	var r rating
+	if ok {
+		r = rating{row: &row, sku: row.SKU, reference: row.Reference, datasheet: row.Datasheet, grade: row.Grade,
+			binding: row.Binding()}
+	}
+	if o.Rated > 0 {
+		r.reference, r.grade, r.binding = o.Rated, gpu.GradeA, true
+	}
+	return r.choose(o)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,8 +14,11 @@ import (
 	"lowtide/shared/gpu"
 )
 
-// alike is how close two neighbouring warm-up windows are when the device is taken for steady.
-const alike = 0.02
+// How close neighbouring warm-up windows are, in rate and in clock, when the device is taken for steady.
+const (
+	alike      = 0.02
+	alikeClock = 0.005
+)
 
 // Run measures every device and judges the machine. An error means that the options make no sense or ctx ended; a
 // machine that cannot be measured is a result with its cause.
@@ -36,7 +40,6 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	defer b.Close()
-	r.Versions = b.Versions()
 	devices, err := pick(b.Devices(), o.GPUs)
 	if err != nil {
 		return Result{}, err
@@ -47,21 +50,46 @@ func Run(ctx context.Context, o Options) (Result, error) {
 			return Result{}, err
 		}
 	}
+	r.Causes = append(r.Causes, b.Findings()...)
+	r.Table = gpu.TableVersion()
 	runs := make([]*run, len(devices))
 	for i, d := range devices {
 		runs[i] = &run{options: o, device: d, problem: problem, rating: rate(d.Identity(), o)}
 		runs[i].out.Identity = d.Identity()
 	}
-	each(runs, func(x *run) { x.measure(ctx) })
+	measure(ctx, runs)
 	if err := ctx.Err(); err != nil {
 		return Result{}, fmt.Errorf("benchmark: %w", err)
 	}
 	for _, x := range runs {
 		r.Devices = append(r.Devices, x.judge())
 	}
+	r.Versions = b.Versions()
 	r.conclude(o)
 	r.Elapsed = time.Since(began).Seconds()
 	return r, nil
+}
+
+// measure looks at each device singly first, then loads all at once for the gate: they share power, air and supply.
+func measure(ctx context.Context, runs []*run) {
+	for _, x := range runs {
+		x.out.Health.Before = x.device.Read()
+		x.probe(ctx)
+		x.load(ctx)
+		if len(runs) > 1 {
+			x.alone(ctx)
+		}
+	}
+	each(runs, func(x *run) { x.warmUp(ctx) })
+	each(runs, func(x *run) { x.gate(ctx) })
+	for _, x := range runs {
+		if x.again {
+			x.repeat(ctx)
+		}
+		x.verify(ctx)
+		x.out.Health.After = x.device.Read()
+		x.device.Free()
+	}
 }
 
 // refuse is the result of a machine on which nothing could be measured.
@@ -85,7 +113,8 @@ func causeOf(err error) (gpu.Cause, bool) {
 		{backend.ErrNoDevice, gpu.NoDevice}, {backend.ErrNoLibrary, gpu.LibraryUnfit},
 		{backend.ErrUnfit, gpu.LibraryUnfit}, {backend.ErrLost, gpu.Lost}, {backend.ErrECC, gpu.ECCUncorrected},
 		{backend.ErrMemory, gpu.MemoryBusy}, {backend.ErrFabric, gpu.FabricManager},
-		{backend.ErrShared, gpu.SharedByMPS},
+		{backend.ErrShared, gpu.SharedByMPS}, {backend.ErrBroken, gpu.DriverError},
+		{backend.ErrClock, gpu.DriverImpossible},
 	} {
 		if errors.Is(err, known.err) {
 			return known.cause, true
@@ -125,24 +154,61 @@ type run struct {
 	rating   rating
 	out      Device
 	findings []gpu.Finding
+	samples  []gpu.Sample // of the gate's windows
 	busy     []float64
 	stopped  bool // a finding ended the measurement
+	again    bool // and it is worth one more try
 }
 
 func (x *run) find(f ...gpu.Finding) { x.findings = append(x.findings, f...) }
 
-// measure loads, warms up, collects the windows and checks the product. What goes wrong becomes a finding.
-func (x *run) measure(ctx context.Context) {
-	defer x.device.Free()
+func (x *run) load(ctx context.Context) {
 	if err := x.device.Load(ctx); err != nil {
 		x.stop(err)
-		return
 	}
-	x.warmUp(ctx)
+}
+
+// gate collects the windows, and settles an undecided row in the full suite.
+func (x *run) gate(ctx context.Context) {
+	x.out.Windows, x.samples = nil, nil
 	x.collect(ctx, x.options.Windows)
 	if x.options.Suite == Full {
 		x.settle(ctx)
 	}
+}
+
+// repeat measures once more what ended without a measurement: one failure may be the library's first, two are the
+// device's.
+func (x *run) repeat(ctx context.Context) {
+	kept := x.findings
+	x.findings, x.stopped, x.again = nil, false, false
+	x.load(ctx)
+	x.warmUp(ctx)
+	x.gate(ctx)
+	if x.stopped {
+		x.findings = append(kept, x.findings...)
+	}
+}
+
+// alone is one window while the others idle; half a window before it wakes the clocks.
+func (x *run) alone(ctx context.Context) {
+	for _, part := range []bool{false, true} {
+		if x.stopped {
+			return
+		}
+		block, err := x.device.Burn(ctx, x.options.Window/2)
+		if err != nil {
+			x.stop(err)
+			return
+		}
+		if part {
+			x.out.Alone = block.Rate / 1e12
+		}
+	}
+}
+
+// verify checks the product of the last multiplication.
+func (x *run) verify(ctx context.Context) {
 	if x.stopped {
 		return
 	}
@@ -156,43 +222,83 @@ func (x *run) measure(ctx context.Context) {
 
 // stop ends the measurement with the error's cause.
 func (x *run) stop(err error) {
+	if x.stopped {
+		return
+	}
 	x.stopped = true
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return
 	}
 	cause, known := causeOf(err)
-	if !known {
-		cause = gpu.DidNotRun
+	switch {
+	case !known:
+		cause, x.again = gpu.DidNotRun, true
+	case cause == gpu.DriverError:
+		x.again = true
+	case cause == gpu.MemoryBusy && x.idle():
+		cause = gpu.MemoryUnwritable
 	}
 	x.find(gpu.Found(cause, "%v", err))
 }
 
-// warmUp burns until two neighbouring windows are alike, or the limit. What it measured is kept only as the burst.
+// idle reports that nobody else held the device before the benchmark.
+func (x *run) idle() bool {
+	return !slices.ContainsFunc(gpu.JudgeIdentity(x.out.Identity, ""), func(f gpu.Finding) bool {
+		return f.Cause == gpu.Contended || f.Cause == gpu.SharedByMPS
+	})
+}
+
+// warmUp burns until the device is steady, or the limit. What it measured is kept only as the burst.
 func (x *run) warmUp(ctx context.Context) {
-	began, last, steady := time.Now(), 0.0, 0
-	for spent := time.Duration(0); spent < x.options.WarmUp && !x.stopped; {
-		w, d, err := x.window(ctx)
+	began := time.Now()
+	var warm []Window
+	for spent := time.Duration(0); spent < x.options.WarmUp && !x.stopped && !steady(warm); {
+		w, _, d, err := x.window(ctx)
 		if err != nil {
 			x.stop(err)
 			return
 		}
-		if x.out.Burst == 0 {
-			x.out.Burst = w.TFLOPS
-		}
-		if steady = steady + 1; math.Abs(w.TFLOPS-last) > alike*last {
-			steady = 0
-		}
-		last, spent = w.TFLOPS, spent+d
-		if steady >= 2 {
-			x.out.WarmUp = time.Since(began).Seconds()
-			return
-		}
+		warm, spent = append(warm, w), spent+d
 	}
 	x.out.WarmUp = time.Since(began).Seconds()
-	if !x.stopped {
-		x.find(gpu.Found(gpu.Unsteady, "neighbouring windows still differed by more than %.0f %% after %v",
-			100*alike, x.options.WarmUp))
+	if len(warm) == 0 {
+		return
 	}
+	x.out.Burst = warm[0].TFLOPS
+	if !steady(warm) && !x.stopped {
+		x.find(gpu.Found(gpu.Unsteady, "the rate or the clock still moved after %v", x.options.WarmUp))
+	}
+}
+
+// slopeWindows are compared with as many before them, for a clock that still falls as the device heats.
+const slopeWindows = 5
+
+// steady reports that the last three windows are alike, and that the clock, where it can be read, has stopped moving.
+func steady(w []Window) bool {
+	n := len(w)
+	if n < 3 || !alikeRates(w[n-3], w[n-2]) || !alikeRates(w[n-2], w[n-1]) {
+		return false
+	}
+	if w[n-1].Sample.SMClock == nil {
+		return true
+	}
+	if n < 2*slopeWindows {
+		return false
+	}
+	before, last := meanClock(w[n-2*slopeWindows:n-slopeWindows]), meanClock(w[n-slopeWindows:])
+	return math.Abs(last-before) <= alikeClock*before
+}
+
+func alikeRates(a, b Window) bool { return math.Abs(a.TFLOPS-b.TFLOPS) <= alike*a.TFLOPS }
+
+func meanClock(w []Window) float64 {
+	sum := 0.0
+	for _, v := range w {
+		if v.Sample.SMClock != nil {
+			sum += float64(*v.Sample.SMClock)
+		}
+	}
+	return sum / float64(len(w))
 }
 
 // collect adds n windows.
@@ -201,12 +307,13 @@ func (x *run) collect(ctx context.Context, n int) {
 		if x.stopped {
 			return
 		}
-		w, _, err := x.window(ctx)
+		w, samples, _, err := x.window(ctx)
 		if err != nil {
 			x.stop(err)
 			return
 		}
 		x.out.Windows = append(x.out.Windows, w)
+		x.samples = append(x.samples, samples...)
 	}
 }
 
@@ -225,20 +332,19 @@ func (x *run) settle(ctx context.Context) {
 	x.rating.settled = true
 }
 
-// window burns once and samples the telemetry beside it.
-func (x *run) window(ctx context.Context) (Window, time.Duration, error) {
+// window burns once and samples the telemetry beside it, at least once.
+func (x *run) window(ctx context.Context) (w Window, samples []gpu.Sample, spent time.Duration, err error) {
 	done := make(chan struct{})
-	var samples []gpu.Sample
 	var wait sync.WaitGroup
 	wait.Go(func() {
 		tick := time.NewTicker(max(x.options.Window/4, time.Millisecond))
 		defer tick.Stop()
 		for {
+			samples = append(samples, x.device.Sample())
 			select {
 			case <-done:
 				return
 			case <-tick.C:
-				samples = append(samples, x.device.Sample())
 			}
 		}
 	})
@@ -246,20 +352,14 @@ func (x *run) window(ctx context.Context) (Window, time.Duration, error) {
 	close(done)
 	wait.Wait()
 	if err != nil {
-		return Window{}, 0, err
-	}
-	if !(block.Rate > 0) || math.IsInf(block.Rate, 0) {
-		return Window{}, 0, fmt.Errorf("device time of %d multiplications: %w", block.Multiplies, errClock)
+		return Window{}, nil, 0, err
 	}
 	if block.Busy > 0 {
 		x.busy = append(x.busy, block.Busy)
 	}
 	return Window{TFLOPS: block.Rate / 1e12, Device: block.Device.Seconds(), Host: block.Host.Seconds(),
-		Multiplies: block.Multiplies, Sample: gpu.Mean(samples)}, block.Device, nil
+		Multiplies: block.Multiplies, Sample: gpu.Mean(samples)}, samples, block.Device, nil
 }
-
-// errClock marks an elapsed time that is zero, negative or not finite: never a throughput.
-var errClock = errors.New("not a positive time")
 
 func (x *run) rates() []float64 {
 	all := make([]float64, len(x.out.Windows))

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"time"
 
+	"lowtide/benchrunner/backend"
 	"lowtide/benchrunner/product"
 	"lowtide/shared/gpu"
 )
@@ -133,29 +134,33 @@ type Result struct {
 
 // Device is one device's part of a result. A nil ratio is unknown, never zero.
 type Device struct {
-	Index       int           `json:"index"`
-	Name        string        `json:"name"`
-	UUID        string        `json:"uuid,omitempty"`
-	PCI         string        `json:"pci_bus_id,omitempty"`
-	SKU         string        `json:"sku,omitempty"` // the rated table's row
-	Measured    float64       `json:"measured_tflops"`
-	Burst       float64       `json:"burst_tflops,omitempty"` // the first window of the warm-up
-	Rated       float64       `json:"rated_tflops,omitempty"` // the gate's denominator; absent when unknown
-	Basis       string        `json:"basis"`                  // of Rated
-	Grade       gpu.Grade     `json:"grade,omitempty"`        // of the reference
-	ByReference *float64      `json:"ratio_reference,omitempty"`
-	ByDatasheet *float64      `json:"ratio_datasheet,omitempty"`
-	ByClock     *float64      `json:"ratio_per_clock,omitempty"`
-	Lower       *float64      `json:"lower95,omitempty"` // of the gate's ratio
-	Upper       *float64      `json:"upper95,omitempty"`
-	Interval    Interval      `json:"interval"` // in TFLOPS
-	Windows     []Window      `json:"windows,omitempty"`
-	WarmUp      float64       `json:"warm_up,omitempty"` // seconds
-	Verdict     Verdict       `json:"verdict"`
-	Causes      []gpu.Finding `json:"causes,omitempty"`
-	Product     product.Check `json:"product"`
-	Identity    gpu.Identity  `json:"identity"`
-	Health      gpu.Health    `json:"health"`
+	Index       int            `json:"index"`
+	Name        string         `json:"name"`
+	UUID        string         `json:"uuid,omitempty"`
+	PCI         string         `json:"pci_bus_id,omitempty"`
+	SKU         string         `json:"sku,omitempty"` // the rated table's row
+	Measured    float64        `json:"measured_tflops"`
+	Alone       float64        `json:"alone_tflops,omitempty"` // one window with the other devices idle
+	Burst       float64        `json:"burst_tflops,omitempty"` // the first window of the warm-up
+	Rated       float64        `json:"rated_tflops,omitempty"` // the gate's denominator; absent when unknown
+	Basis       string         `json:"basis"`                  // of Rated
+	Grade       gpu.Grade      `json:"grade,omitempty"`        // of the reference
+	Reference   *float64       `json:"reference_tflops,omitempty"`
+	Datasheet   *float64       `json:"datasheet_tflops,omitempty"`
+	ByReference *float64       `json:"ratio_reference,omitempty"`
+	ByDatasheet *float64       `json:"ratio_datasheet,omitempty"`
+	ByClock     *float64       `json:"ratio_per_clock,omitempty"`
+	Lower       *float64       `json:"lower95,omitempty"` // of the gate's ratio
+	Upper       *float64       `json:"upper95,omitempty"`
+	Interval    Interval       `json:"interval"` // in TFLOPS
+	Windows     []Window       `json:"windows,omitempty"`
+	WarmUp      float64        `json:"warm_up,omitempty"` // seconds
+	Verdict     Verdict        `json:"verdict"`
+	Causes      []gpu.Finding  `json:"causes,omitempty"`
+	Product     product.Check  `json:"product"`
+	Probe       *backend.Probe `json:"probe,omitempty"`
+	Identity    gpu.Identity   `json:"identity"`
+	Health      gpu.Health     `json:"health"`
 }
 
 // Window is one measured stretch of finished multiplications.

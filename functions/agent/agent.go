@@ -98,8 +98,8 @@ type Agent struct {
 	deps Deps
 
 	mu      sync.Mutex
-	memo    memo   // what must outlive the process
-	written []byte // memo as it is on disk
+	memo    memo // what must outlive the process
+	written memo // as it is on disk
 	now     time.Time
 	began   time.Time // first Tick
 	live    Status    // the process as last seen

@@ -1,11 +1,11 @@
 package agent
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
+	"reflect"
 	"time"
 
 	"lowtide/events"
@@ -79,22 +79,23 @@ func (a *Agent) recall() error {
 	if err := json.Unmarshal(b, &a.memo); err != nil {
 		return fmt.Errorf("read %s: %w", memoName, err)
 	}
-	a.written = b
+	a.written = a.memo
 	return nil
 }
 
-// keep writes the memo if it changed. Whoever acts on a change calls it first.
+// keep writes the memo if it changed. Whoever acts on a change calls it first. What the memo points to is never
+// changed in place, so a shallow copy serves to tell.
 func (a *Agent) keep() error {
+	if reflect.DeepEqual(a.memo, a.written) {
+		return nil
+	}
 	b, err := json.Marshal(a.memo)
+	if err == nil {
+		err = a.deps.Disk.Store(memoName, b)
+	}
 	if err != nil {
 		return fmt.Errorf("write %s: %w", memoName, err)
 	}
-	if bytes.Equal(b, a.written) {
-		return nil
-	}
-	if err := a.deps.Disk.Store(memoName, b); err != nil {
-		return fmt.Errorf("write %s: %w", memoName, err)
-	}
-	a.written = b
+	a.written = a.memo
 	return nil
 }

@@ -253,14 +253,20 @@ func (a *Agent) vanished(ctx context.Context) error {
 
 // progress tells the steps, at most once a minute.
 func (a *Agent) progress() {
+	r, step := &a.memo.Run, a.step()
+	if a.live.Alive && step > a.progressed && !a.now.Before(a.progressAt) {
+		a.progressAt, a.progressed = a.now.Add(progressEvery), step
+		a.say(events.WorkloadProgressed{Workload: r.Workload, Machine: a.cfg.Machine, Epoch: r.Epoch, Step: step, Of: a.live.Of})
+	}
+}
+
+// step is the newest step of the run. It goes to disk with other news only: it changes too often.
+func (a *Agent) step() int64 {
 	r := &a.memo.Run
-	if a.live.Step > r.Step {
-		r.Step = a.live.Step
+	if a.live.Epoch == r.Epoch {
+		return max(r.Step, a.live.Step)
 	}
-	if a.live.Alive && r.Step > a.progressed && !a.now.Before(a.progressAt) {
-		a.progressAt, a.progressed = a.now.Add(progressEvery), r.Step
-		a.say(events.WorkloadProgressed{Workload: r.Workload, Machine: a.cfg.Machine, Epoch: r.Epoch, Step: r.Step, Of: a.live.Of})
-	}
+	return r.Step
 }
 
 // conclude ends a run whose process is gone, once its newest checkpoint is durable or cannot become so.
@@ -294,7 +300,7 @@ func (a *Agent) unsaved() bool {
 // over ends the run and says how. The save that was ordered is answered first, as it is older news.
 func (a *Agent) over(phase fleet.RunPhase) error {
 	r := &a.memo.Run
-	r.Phase = phase
+	r.Phase, r.Step = phase, a.step()
 	a.work.drop("restore")
 	if !a.unsavedInFlight() {
 		a.work.drop("save")

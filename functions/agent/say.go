@@ -30,7 +30,7 @@ func (a *Agent) heard() {
 		Machine: a.cfg.Machine, ID: a.cfg.ID,
 		Beat:   a.memo.Incarnation<<24 | a.beats, // counts up also when the agent is started anew
 		Number: a.memo.Order.Number,
-		Run:    fleet.Run{Epoch: r.Epoch, Phase: r.Phase, Step: r.Step, Code: r.Code}, Workload: r.Workload,
+		Run:    fleet.Run{Epoch: r.Epoch, Phase: r.Phase, Step: a.step(), Code: r.Code}, Workload: r.Workload,
 		Saved: r.Saved, Busy: a.busy(), Result: r.Result, Lease: a.lease(),
 	})
 }

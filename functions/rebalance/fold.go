@@ -73,6 +73,7 @@ func (d *Decider) fold(e events.Event) {
 			d.refuse(m.Offer.Pool(), "rejected: "+e.Cause)
 		}
 	case events.WorkloadStarted:
+		d.restored(e)
 		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.Running, Step: e.Step})
 	case events.WorkloadProgressed:
 		if w := f.Workloads[e.Workload]; w != nil && e.Of > 0 {
@@ -353,11 +354,24 @@ func (d *Decider) crashed(w *fleet.Workload, m *fleet.Instance) {
 	}
 }
 
+// restored notes which checkpoint a run began from: where the newest was damaged, the one before it.
+func (d *Decider) restored(e events.WorkloadStarted) {
+	w := d.state.Workloads[e.Workload]
+	if w == nil || e.Epoch != w.Epoch || e.From == "" || e.From != w.Prior.ID || w.Saved.Epoch == w.Epoch {
+		return
+	}
+	w.Lost += max(0, w.Saved.Step-w.Prior.Step)
+	w.Saved, w.Prior, w.Step = w.Prior, fleet.Manifest{}, e.Step
+}
+
 // saved takes over a durable checkpoint of the present epoch; others are kept aside by their epoch.
 func (d *Decider) saved(workload string, man fleet.Manifest) {
 	w := d.state.Workloads[workload]
-	if w == nil || man.ID == "" || man.Epoch != w.Epoch || man.ID == w.Saved.ID || man.Step < w.Saved.Step {
+	if w == nil || man.ID == "" || man.Epoch != w.Epoch || man.ID == w.Saved.ID {
 		return
+	}
+	if man.Epoch == w.Saved.Epoch && man.Step < w.Saved.Step {
+		return // of a later epoch it counts also with fewer steps: that run began from an older checkpoint
 	}
 	if man.Step > w.Saved.Step {
 		w.Fails = 0

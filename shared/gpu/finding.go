@@ -35,7 +35,7 @@ const (
 	BandwidthBelow   Cause = "bandwidth_below"   // device memory far slower than the product's
 	ProductWrong     Cause = "product_wrong"     // the GEMM's result does not follow from the seeded inputs
 	ClockDisagrees   Cause = "clock_disagrees"   // device events and the host's clock tell different times
-	TooFast          Cause = "too_fast"          // faster than the product can be
+	TooFast          Cause = "too_fast"          // far above even the datasheet's peak
 	DriverImpossible Cause = "driver_impossible" // the driver reports what no driver can (zero or infinite time)
 )
 
@@ -81,6 +81,7 @@ const (
 	UnknownSKU      Cause = "unknown_sku"       // not in the rated table
 	NoReference     Cause = "no_reference"      // in the table, and nobody has published a measurement
 	WeakReference   Cause = "weak_reference"    // a reference that may not fail a card: an analogy, or one source
+	AboveReference  Cause = "above_reference"   // far above the reference: another product, or a wrong reference
 	Borderline      Cause = "borderline"        // the interval still straddles the gate
 	LibraryUnfit    Cause = "library_unfit"     // no matrix library, or one that does not know this device
 	MemoryBusy      Cause = "memory_busy"       // too little free memory to test
@@ -92,7 +93,7 @@ const (
 const (
 	Straggler      Cause = "straggler"      // below 0.95 of the node's median
 	Unsteady       Cause = "unsteady"       // warm-up ended at its limit, not at a steady rate
-	PCIeSlow       Cause = "pcie_slow"      // host to device below four fifths of the link
+	PCIeSlow       Cause = "pcie_slow"      // host to device far below the link
 	PeerSlow       Cause = "peer_slow"      // device to device below three quarters of the links
 	ECCRemapped    Cause = "ecc_remapped"   // rows were remapped in the past, which is what they are for
 	Autocorrelated Cause = "autocorrelated" // neighbouring windows resemble each other; the interval is widened for it
@@ -115,7 +116,7 @@ var classes = map[Cause]Class{
 	ClocksLocked: ClassPerformance, SlowPerClock: ClassPerformance, Degraded: ClassPerformance,
 
 	Contended: ClassDoubt, MIG: ClassDoubt, VGPU: ClassDoubt, SharedByMPS: ClassDoubt, UnknownSKU: ClassDoubt,
-	NoReference: ClassDoubt, WeakReference: ClassDoubt, Borderline: ClassDoubt, LibraryUnfit: ClassDoubt,
+	NoReference: ClassDoubt, AboveReference: ClassDoubt, WeakReference: ClassDoubt, Borderline: ClassDoubt, LibraryUnfit: ClassDoubt,
 	MemoryBusy: ClassDoubt, WitnessMissing: ClassDoubt, BackendNotBuilt: ClassDoubt,
 
 	Straggler: ClassNote, Unsteady: ClassNote, PCIeSlow: ClassNote, PeerSlow: ClassNote, ECCRemapped: ClassNote,

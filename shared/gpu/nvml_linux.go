@@ -36,8 +36,8 @@ func OpenNVML() (*NVML, error) {
 	if opened != nil {
 		return nil, opened
 	}
-	if driver, ret := n.lib.SystemGetDriverVersion(); n.has("nvmlSystemGetDriverVersion") && ret == nvml.SUCCESS {
-		n.driver = driver
+	if n.has("nvmlSystemGetDriverVersion") {
+		n.driver, _ = n.lib.SystemGetDriverVersion()
 	}
 	count, ret := n.lib.DeviceGetCount()
 	if ret != nvml.SUCCESS {
