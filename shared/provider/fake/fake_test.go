@@ -271,8 +271,7 @@ func TestABootNeverComesAfterItsKill(t *testing.T) {
 	clk := newClock()
 	var mu sync.Mutex
 	up := map[string]bool{}
-	var c *fake.Cloud
-	c = open(t, fake.Config{Now: clk.Now, Boot: -1, Ending: -1, Launcher: fake.Callbacks{
+	c := open(t, fake.Config{Now: clk.Now, Boot: -1, Ending: -1, Launcher: fake.Callbacks{
 		OnBoot: func(b fake.Boot) { mu.Lock(); up[b.Machine.ID] = true; mu.Unlock() },
 		OnKill: func(id string) { mu.Lock(); delete(up, id); mu.Unlock() },
 	}})
