@@ -21,6 +21,10 @@ import (
 // saying.
 const unknownTries = 3
 
+// inFlight bounds a purchase on a cloud without tokens: it is given up by then, and nobody else goes on before. An
+// invocation that a host takes for dead may still be asking.
+const inFlight = time.Minute
+
 // betweenLists is how long after the first list that lacks a machine the second one must begin, at most.
 const betweenLists = 30 * time.Second
 
@@ -84,7 +88,7 @@ func (p *provisioner) resolve(ctx context.Context, s saying, h *held, seen *list
 		return true, nil
 	}
 	switch {
-	case s.now.Before(h.Called.Add(p.traits.ListingDelay)):
+	case s.now.Before(h.Called.Add(inFlight + p.traits.ListingDelay)):
 		return false, nil
 	case h.Absent.IsZero():
 		h.Absent = s.now
@@ -185,6 +189,11 @@ func (p *provisioner) buy(ctx context.Context, s saying, h *held, seen *listing)
 func (p *provisioner) ask(ctx context.Context, s saying, h *held, offer fleet.Offer, before bool) (m provider.Machine, repeat bool, err error) {
 	want := provider.Request{
 		Token: token(h.Labels, offer), Name: h.Labels.Machine, Offer: offer, Labels: h.Labels, UserData: h.UserData, HardEnd: s.Plan.HardEnd,
+	}
+	if !p.traits.Tokens {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, inFlight)
+		defer cancel()
 	}
 	repeat = before
 	for try := 1; ; try++ {

@@ -6,8 +6,9 @@
 //   - One plan buys one machine. The plan is claimed in the store before the cloud is asked, token and user-data are
 //     functions of plan and offer alone, and the next offer is asked for only after a known refusal. It can be killed at
 //     any point; the next saying of the plan finds the claim, and by the plan's label the machine.
-//   - An unknown outcome is never guessed at: where one token buys once it is repeated, elsewhere the listing delay is
-//     waited for, and two complete lists must lack the machine before anything else is bought.
+//   - An unknown outcome is never guessed at: where one token buys once it is repeated, elsewhere the call's
+//     own bound (a minute) and the listing delay are waited for, and two complete lists must lack the machine before
+//     anything else is bought. Invocations may overlap.
 //   - Nothing is ended without both our label (fleet and installation) on the machine and a claim in our own store.
 //   - What is said was read back. A plan that is said again is answered again, under a new id.
 //

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -614,6 +616,7 @@ type strict struct {
 	provider.Provider
 	delay   time.Duration
 	invalid bool // a repeated token is invalid
+	before  func()
 	calls   int
 }
 
@@ -624,6 +627,9 @@ func (s *strict) Traits() provider.Traits {
 }
 
 func (s *strict) Launch(ctx context.Context, want provider.Request) (provider.Machine, error) {
+	if s.before != nil {
+		s.before()
+	}
 	if s.calls++; s.invalid && s.calls > 1 {
 		return provider.Machine{}, fmt.Errorf("strict: %w", provider.ErrInvalid)
 	}
@@ -631,12 +637,12 @@ func (s *strict) Launch(ctx context.Context, want provider.Request) (provider.Ma
 }
 
 func TestOneListThatLacksAMachineIsNotBelieved(t *testing.T) {
-	b := newBench(t, fake.Config{NoTokens: true, Seed: 1, Faults: fake.Faults{ListingLag: 100 * time.Second}})
-	b.via = &strict{Provider: b.cloud, delay: 20 * time.Second}
+	b := newBench(t, fake.Config{NoTokens: true, Seed: 9, Faults: fake.Faults{ListingLag: 195 * time.Second}})
+	b.via = &strict{Provider: b.cloud, delay: 30 * time.Second}
 	b.cloud.Script("launch", fake.LostAnswer)
 	b.carry(b.launchPlan("p1", b.offers(fleet.OnDemand)...))
 	lag := b.cloud.Bill()[0].ListedAt.Sub(start)
-	if len(b.cloud.Bill()) != 1 || lag < 20*time.Second {
+	if len(b.cloud.Bill()) != 1 || lag < 140*time.Second { // when the first list that counts is read
 		t.Errorf("bought %d, the first listed after %v; want one, listed later than promised", len(b.cloud.Bill()), lag)
 	}
 }
@@ -648,5 +654,133 @@ func TestAnInvalidRepeatDoesNotProveThatNothingWasBought(t *testing.T) {
 	got := as[events.InstanceLaunched](t, b.carry(b.launchPlan("p1", b.offers(fleet.Spot, fleet.OnDemand)...))["p1"])
 	if len(b.cloud.Bill()) != 1 || len(got.Refused) != 0 {
 		t.Errorf("bought %d after refusals %v, want one and none", len(b.cloud.Bill()), got.Refused)
+	}
+}
+
+func TestAThrottledListAfterALaunchForgetsNothing(t *testing.T) {
+	b := newBench(t, fake.Config{})
+	p := b.launchPlan("p1", b.offers(fleet.OnDemand)...)
+	b.carry(p)
+	b.cloud.Script("list", fake.Throttled, fake.Throttled)
+	said, err := b.handle(b.delivery(p, 2))
+	if err != nil || len(said) != 1 {
+		t.Fatalf("said again: got %v and %v, want the launch", said, err)
+	}
+	as[events.InstanceLaunched](t, said[0].Data)
+	b.claims = &unreadable{b.claims, 1} // and a store that fails once
+	b.carry(p)
+	if len(b.cloud.Bill()) != 1 {
+		t.Errorf("bought %d, want one", len(b.cloud.Bill()))
+	}
+}
+
+// unreadable is a store whose first reads fail.
+type unreadable struct {
+	store.Bucket
+	fail int
+}
+
+func (u *unreadable) Get(ctx context.Context, key string) ([]byte, uint64, error) {
+	if u.fail--; u.fail >= 0 {
+		return nil, 0, errors.New("no leader")
+	}
+	return u.Bucket.Get(ctx, key)
+}
+
+func TestAnEndThatFailsIsTriedUntilTheCloudConfirmsIt(t *testing.T) {
+	b := newBench(t, fake.Config{})
+	got := as[events.InstanceLaunched](t, b.carry(b.launchPlan("p1", b.offers(fleet.OnDemand)...))["p1"])
+	for range 12 {
+		b.cloud.Script("end", fake.Unavailable) // the network is away
+	}
+	end := b.endPlan("p2", got.Machine, got.ID)
+	if said, err := b.handle(b.delivery(end, 1)); !errors.Is(err, provider.ErrUnavailable) || len(said) != 0 {
+		t.Errorf("while it fails: said %v and %v, want nothing and %v", said, err, provider.ErrUnavailable)
+	}
+	told := as[events.InstanceEnded](t, b.carry(end)["p2"])
+	if r := b.cloud.Bill()[0]; r.Bills() || !r.Until.Equal(told.At) {
+		t.Errorf("told ended at %v, the bill says %v", told.At, r.Until)
+	}
+}
+
+// together is a store whose first reads and claims wait for each other: all see what was there before any wrote, and
+// all have claimed before any buys.
+type together struct {
+	store.Bucket
+	reads, claims sync.WaitGroup
+	left          atomic.Int64 // reads that wait still
+}
+
+func (g *together) Get(ctx context.Context, key string) ([]byte, uint64, error) {
+	v, rev, err := g.Bucket.Get(ctx, key)
+	if g.left.Add(-1) >= 0 {
+		g.reads.Done()
+		g.reads.Wait()
+	}
+	return v, rev, err
+}
+
+func (g *together) Create(ctx context.Context, key string, val []byte) (uint64, error) {
+	rev, err := g.Bucket.Create(ctx, key, val)
+	g.claims.Done()
+	g.claims.Wait()
+	return rev, err
+}
+
+func TestInvocationsThatBeginAtOneMomentBuyOnce(t *testing.T) {
+	for _, noTokens := range []bool{false, true} {
+		b := newBench(t, fake.Config{NoTokens: noTokens})
+		p := b.launchPlan("p1", b.offers(fleet.Spot, fleet.OnDemand)...)
+		d := b.delivery(p, 1)
+		const n = 8
+		gate, whole := &together{Bucket: b.claims}, b.claims
+		gate.left.Store(n)
+		gate.reads.Add(n)
+		gate.claims.Add(n)
+		b.claims = gate
+		done := make(chan error)
+		for range n {
+			go func() { _, err := b.handle(d); done <- err }()
+		}
+		for range n {
+			if err := <-done; err != nil && !errors.Is(err, store.ErrConflict) {
+				t.Error(err)
+			}
+		}
+		b.claims = whole
+		got := as[events.InstanceLaunched](t, b.carry(p)["p1"])
+		if bill := b.cloud.Bill(); len(bill) != 1 || bill[0].ID != got.ID {
+			t.Errorf("no tokens %v: bought %d, want one, %s", noTokens, len(bill), got.ID)
+		}
+	}
+}
+
+func TestACallInFlightIsNotTakenForLost(t *testing.T) {
+	b := newBench(t, fake.Config{NoTokens: true})
+	p := b.launchPlan("p1", b.offers(fleet.Spot, fleet.OnDemand)...)
+	asking := &strict{Provider: b.cloud}
+	asking.before = func() { // the host takes the first invocation for dead, and starts others beside it
+		b.via = b.cloud
+		for range 5 {
+			b.now = b.now.Add(10 * time.Second)
+			if said, err := b.handle(b.delivery(p, 2)); err != nil || len(said) != 0 {
+				t.Errorf("beside a call in flight: said %v and %v, want nothing", said, err)
+			}
+		}
+	}
+	b.via = asking
+	_, _ = b.handle(b.delivery(p, 1))
+	got := as[events.InstanceLaunched](t, b.carry(p)["p1"])
+	if bill := b.cloud.Bill(); len(bill) != 1 || bill[0].ID != got.ID {
+		t.Errorf("bought %d, want one, %s", len(bill), got.ID)
+	}
+}
+
+func TestAnAccountWithoutSpotGoesOnOnDemand(t *testing.T) {
+	b := newBench(t, fake.Config{})
+	b.cloud.Script("launch", fake.Denied)
+	got := as[events.InstanceLaunched](t, b.carry(b.launchPlan("p1", b.offers(fleet.Spot, fleet.OnDemand)...))["p1"])
+	if got.Offer.Market != fleet.OnDemand || len(got.Refused) != 1 || got.Refused[0].Why != "denied" {
+		t.Errorf("launched %s after %+v, want on demand after one denial", got.Offer, got.Refused)
 	}
 }

@@ -111,8 +111,14 @@ func Word(err error) string {
 		err  error
 		word string
 	}{
-		{ErrNoCapacity, "no_capacity"}, {ErrQuota, "quota"}, {ErrThrottled, "throttled"}, {ErrUnavailable, "unavailable"},
-		{ErrDenied, "denied"}, {ErrInvalid, "invalid"}, {ErrUnknown, "unknown_outcome"}, {ErrNotFound, "not_found"},
+		{ErrNoCapacity, "no_capacity"},
+		{ErrQuota, "quota"},
+		{ErrThrottled, "throttled"},
+		{ErrUnavailable, "unavailable"},
+		{ErrDenied, "denied"},
+		{ErrInvalid, "invalid"},
+		{ErrUnknown, "unknown_outcome"},
+		{ErrNotFound, "not_found"},
 		{ErrRefusedHere, "refused_here"},
 	} {
 		if errors.Is(err, e.err) {

@@ -118,7 +118,7 @@ func TestADryRunWritesNothingAndGoesOn(t *testing.T) {
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	c := cloud(t, fake.Config{Now: func() time.Time { return now }, Foreign: 3})
 	d := provider.Dry(c, func() time.Time { return now })
-	var p provider.Provider = provider.Limit(provider.Retry(d, provider.Patience{}), provider.Pace{})
+	p := provider.Limit(provider.Retry(d, provider.Patience{}), provider.Pace{})
 	if !p.Traits().Dry {
 		t.Error("the traits do not say dry through the other wrappers")
 	}

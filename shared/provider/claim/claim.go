@@ -1,11 +1,12 @@
 // Package claim is the record of a purchase: written before a cloud is asked, and read by whoever must know whether a
 // listed machine is ours to end.
 //
-// It promises one key for one plan of one installation, and that no two versions of a record are equal, as
-// store.Bucket wants. It does no I/O: functions/provision writes claims, functions/census reads them.
+// It promises one key for one plan of one installation, and that no two writes of a record are equal, not even those of
+// two writers who want the same: store.Bucket would take the second for the first one's own. It does no I/O: functions/provision writes claims, functions/census reads them.
 package claim
 
 import (
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -34,7 +35,7 @@ type Refused struct {
 
 // Claim is the intent of one plan to buy one machine, and what came of it.
 type Claim struct {
-	Version  uint64          `json:"version"` // of this record; each write has another
+	Write    string          `json:"write"` // random; each write has another
 	State    State           `json:"state"`
 	Cloud    string          `json:"cloud"`
 	Account  string          `json:"account"`
@@ -77,9 +78,9 @@ func part(s string) string {
 	return b.String()
 }
 
-// Encode makes the next version of the stored form.
+// Encode makes the stored form of one write.
 func (c *Claim) Encode() ([]byte, error) {
-	c.Version++
+	c.Write = rand.Text()
 	b, err := json.Marshal(c)
 	if err != nil {
 		return nil, fmt.Errorf("encode claim of %s: %w", c.Labels.Plan, err)

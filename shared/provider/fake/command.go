@@ -61,6 +61,7 @@ func Command(clock Clock, agent []string) *cobra.Command {
 	f.StringVar(&time0, "clock", "", "origin,start,speed: lowtide's time; empty: wall time")
 	f.DurationVar(&cfg.Notice, "notice", 120*time.Second, "promised before an interruption; below 0: none")
 	f.DurationVar(&cfg.Boot, "boot", 0, "from a launch to its boot; 0: 20 s")
+	f.DurationVar(&cfg.Ending, "ending", 0, "from an order to end a machine until it is gone; 0: 5 s")
 	f.IntVar(&cfg.Foreign, "foreign", 0, "others' machines in the account")
 	f.StringVar(&addr, "listen", "127.0.0.1:0", "address to serve at")
 	return cmd

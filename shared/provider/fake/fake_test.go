@@ -271,8 +271,7 @@ func TestABootNeverComesAfterItsKill(t *testing.T) {
 	clk := newClock()
 	var mu sync.Mutex
 	up := map[string]bool{}
-	var c *fake.Cloud
-	c = open(t, fake.Config{Now: clk.Now, Boot: -1, Ending: -1, Launcher: fake.Callbacks{
+	c := open(t, fake.Config{Now: clk.Now, Boot: -1, Ending: -1, Launcher: fake.Callbacks{
 		OnBoot: func(b fake.Boot) { mu.Lock(); up[b.Machine.ID] = true; mu.Unlock() },
 		OnKill: func(id string) { mu.Lock(); delete(up, id); mu.Unlock() },
 	}})
@@ -295,6 +294,32 @@ func TestABootNeverComesAfterItsKill(t *testing.T) {
 	c.Advance(clk.Now())
 	if len(up) != 0 || len(c.Bill().Running()) != 0 || len(c.Bill()) != 50 {
 		t.Errorf("%d run, %d bill, of %d; want none of 50", len(up), len(c.Bill().Running()), len(c.Bill()))
+	}
+}
+
+func TestAnEndDuringABootKillsAfterIt(t *testing.T) {
+	clk := newClock()
+	var mu sync.Mutex
+	up := map[string]bool{}
+	var end func(id string) error
+	c := open(t, fake.Config{Now: clk.Now, Boot: -1, Launcher: fake.Callbacks{
+		OnBoot: func(b fake.Boot) {
+			ended := make(chan error)
+			go func() { ended <- end(b.Machine.ID) }() // it comes back while the machine still boots
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+			mu.Lock()
+			up[b.Machine.ID] = true
+			mu.Unlock()
+		},
+		OnKill: func(id string) { mu.Lock(); delete(up, id); mu.Unlock() },
+	}})
+	end = func(id string) error { return c.End(context.Background(), id) }
+	launch(t, c, "p1", fleet.OnDemand)
+	c.Advance(clk.Now())
+	if len(up) != 0 || c.Bill()[0].State != provider.Ending {
+		t.Errorf("%d machines run, the bill says %s; want none, ending", len(up), c.Bill()[0].State)
 	}
 }
 

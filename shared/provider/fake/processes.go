@@ -58,7 +58,7 @@ func (p *Processes) start(dir string, b Boot) error {
 	if err != nil {
 		return err
 	}
-	defer out.Close()
+	defer func() { _ = out.Close() }() // the machine has its own handle
 	cmd := exec.Command(p.Command[0], p.Command[1:]...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, out, out
 	cmd.Env = p.env(dir, b)
@@ -129,30 +129,34 @@ func (p *Processes) strike(dir string) int {
 
 // leaders reads the process ids that a machine's files name.
 func leaders(dir string) (pids []int) {
-	_ = filepath.WalkDir(dir, func(name string, e fs.DirEntry, err error) error {
-		if err != nil {
-			return nil // it is being removed, or not ours to read: nothing to kill there
+	_ = fs.WalkDir(os.DirFS(dir), ".", func(name string, e fs.DirEntry, err error) error {
+		base := filepath.Base(name)
+		if err == nil && e.Type().IsRegular() && (filepath.Ext(base) == ".pid" || base == "holder.json" || base == "workload.json") {
+			if pid := leader(filepath.Join(dir, name)); pid > 1 {
+				pids = append(pids, pid)
+			}
 		}
-		if base := e.Name(); !e.Type().IsRegular() || filepath.Ext(base) != ".pid" && base != "holder.json" && base != "workload.json" {
-			return nil
-		}
-		b, err := os.ReadFile(name)
-		if err != nil {
-			return nil
-		}
-		var file struct {
-			PID int `json:"pid"`
-		}
-		pid, err := strconv.Atoi(strings.TrimSpace(string(b)))
-		if err != nil && json.Unmarshal(b, &file) == nil {
-			pid = file.PID
-		}
-		if pid > 1 {
-			pids = append(pids, pid)
-		}
-		return nil
+		return nil // what is being removed, or not ours to read, has nothing to kill
 	})
 	return pids
+}
+
+// leader reads a process id, bare or as "pid" of a JSON object; 0 if there is none.
+func leader(name string) int {
+	b, err := os.ReadFile(name)
+	if err != nil {
+		return 0
+	}
+	var file struct {
+		PID int `json:"pid"`
+	}
+	if pid, err := strconv.Atoi(strings.TrimSpace(string(b))); err == nil {
+		return pid
+	}
+	if json.Unmarshal(b, &file) != nil {
+		return 0
+	}
+	return file.PID
 }
 
 // belongs guards against a process id that was given to somebody else since. Where there is no /proc to tell, the file
