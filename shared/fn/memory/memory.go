@@ -44,7 +44,7 @@ type Letter struct {
 	Reason   string
 	Subject  string
 	Seq      uint64
-	Body     []byte // the message as it came, if it could not be read
+	Body     []byte // the message as it came
 }
 
 // Host runs functions on a virtual clock. New makes it; it is for one goroutine.

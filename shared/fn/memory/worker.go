@@ -330,6 +330,7 @@ func (w *worker) bury(en entry, why error) {
 	l := Letter{Function: w.f.Name, Reason: why.Error(), Subject: s.subject, Seq: uint64(en.pos) + 1, Body: s.body}
 	if s.bad == nil {
 		l.Subject = s.event.Subject()
+		l.Body, _ = events.Encode(s.event)
 	}
 	w.h.dead = append(w.h.dead, l)
 	w.h.counts.Dead++
