@@ -136,6 +136,25 @@ func beat(fleet, machine string, n uint64) events.Event {
 	return events.New(fleet, "test", time.Time{}, events.MachineHeard{Machine: machine, Beat: n})
 }
 
+// list is written by handlers and read by the test.
+type list[T any] struct {
+	mu  sync.Mutex
+	all []T
+}
+
+func (l *list[T]) add(v T) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.all = append(l.all, v)
+	return len(l.all)
+}
+
+func (l *list[T]) get() []T {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.all)
+}
+
 // heard collects what a function was given.
 type heard struct {
 	mu     sync.Mutex
@@ -239,13 +258,13 @@ func hear(h *heard, fail func(n uint64, attempt int) error) fn.On {
 func TestAFailedMessageIsTriedAtAPaceWhileOthersPass(t *testing.T) {
 	everywhere(t, func(t *testing.T, w world) {
 		var h heard
-		var tries []time.Duration
+		var tries list[time.Duration]
 		start := w.Now()
 		w.Serve("", fn.New("hear", hear(&h, func(n uint64, attempt int) error {
 			if n != 1 {
 				return nil
 			}
-			tries = append(tries, w.Now().Sub(start).Round(100*time.Millisecond))
+			tries.add(w.Now().Sub(start).Round(100 * time.Millisecond))
 			if attempt < 5 {
 				return errors.New("not yet")
 			}
@@ -258,8 +277,8 @@ func TestAFailedMessageIsTriedAtAPaceWhileOthersPass(t *testing.T) {
 		}
 		w.Pass(2 * time.Minute)
 		want := []time.Duration{0, time.Second, 6 * time.Second, 21 * time.Second, 81 * time.Second}
-		if !slices.Equal(tries, want) {
-			t.Errorf("tried after %v, want %v", tries, want)
+		if !slices.Equal(tries.get(), want) {
+			t.Errorf("tried after %v, want %v", tries.get(), want)
 		}
 		if dead := w.Dead(); len(dead) != 0 {
 			t.Errorf("dead: %v, want none", dead)
@@ -327,10 +346,9 @@ func TestAHandlerCanCallAMessageDead(t *testing.T) {
 func TestAFailedBatchOfAFoldIsNotOvertaken(t *testing.T) {
 	everywhere(t, func(t *testing.T, w world) {
 		var h heard
-		failures := 0
+		var failures list[bool]
 		w.Serve("", fn.Fold("fold", 8, beats, func(_ context.Context, batch []fn.Delivery) ([]events.Event, error) {
-			if failures < 4 {
-				failures++
+			if failures.add(true) <= 4 {
 				return nil, errors.New("store away")
 			}
 			h.note(batch)
@@ -379,10 +397,10 @@ func TestOnePoisonousMessageOfAFoldDiesAlone(t *testing.T) {
 
 func TestAnAlarmRingsOnTimeAndTheLaterOneReplacesTheEarlier(t *testing.T) {
 	everywhere(t, func(t *testing.T, w world) {
-		var rang []string
+		var rang list[string]
 		start := w.Now()
 		w.Serve("", fn.New("hear", fn.Hear(func(ctx context.Context, e events.ClockTicked) ([]events.Event, error) {
-			rang = append(rang, fmt.Sprintf("%s %s %v", fn.From(ctx).Event.Fleet, e.What, fn.Now(ctx).Sub(start).Round(time.Second)))
+			rang.add(fmt.Sprintf("%s %s %v", fn.From(ctx).Event.Fleet, e.What, fn.Now(ctx).Sub(start).Round(time.Second)))
 			return nil, nil
 		})))
 		w.Publish(alarm("a", "wake", start.Add(10*time.Minute)), alarm("b", "wake", start.Add(time.Minute)))
@@ -390,16 +408,16 @@ func TestAnAlarmRingsOnTimeAndTheLaterOneReplacesTheEarlier(t *testing.T) {
 		w.Publish(alarm("a", "wake", start.Add(5*time.Minute))) // earlier again: the last word counts
 		w.Publish(alarm("a", "tick", start.Add(-time.Minute)))  // due: at once
 		w.Pass(time.Second)
-		if want := []string{"a tick 0s"}; !slices.Equal(rang, want) {
-			t.Errorf("rang %q, want %q", rang, want)
+		if want := []string{"a tick 0s"}; !slices.Equal(rang.get(), want) {
+			t.Errorf("rang %q, want %q", rang.get(), want)
 		}
 		w.Pass(6 * time.Minute)
 		w.Publish(alarm("a", "wake", start.Add(30*time.Minute)))
 		w.Publish(alarm("a", "wake", start.Add(2*time.Minute))) // due: it takes the waiting one with it
 		w.Pass(40 * time.Minute)
 		want := []string{"a tick 0s", "b wake 1m0s", "a wake 5m0s", "a wake 6m1s"}
-		if !slices.Equal(rang, want) {
-			t.Errorf("rang %q, want %q", rang, want)
+		if !slices.Equal(rang.get(), want) {
+			t.Errorf("rang %q, want %q", rang.get(), want)
 		}
 	})
 }
@@ -447,20 +465,20 @@ func TestATickComesAtOnceAndThenEachInterval(t *testing.T) {
 	everywhere(t, func(t *testing.T, w world) {
 		start := w.Now()
 		var h heard
-		var ticks []time.Duration
+		var ticks list[time.Duration]
 		f := fn.New("sense", hear(&h, nil))
 		f.Every = time.Minute
 		f.Tick = func(_ context.Context, now time.Time) ([]events.Event, error) {
-			ticks = append(ticks, now.Sub(start).Round(time.Second))
-			if len(ticks) == 2 {
+			n := ticks.add(now.Sub(start).Round(time.Second))
+			if n == 2 {
 				return nil, errors.New("the cloud is away")
 			}
-			return []events.Event{beat("f", "m", uint64(len(ticks)))}, nil
+			return []events.Event{beat("f", "m", uint64(n))}, nil
 		}
 		w.Serve("", f)
 		w.Pass(150 * time.Second)
-		if want := []time.Duration{0, time.Minute, 2 * time.Minute}; !slices.Equal(ticks, want) {
-			t.Errorf("ticked at %v, want %v", ticks, want)
+		if want := []time.Duration{0, time.Minute, 2 * time.Minute}; !slices.Equal(ticks.get(), want) {
+			t.Errorf("ticked at %v, want %v", ticks.get(), want)
 		}
 		if got := h.all(); !slices.Equal(got, []uint64{1, 3}) {
 			t.Errorf("heard %v, want 1 3", got)
