@@ -69,7 +69,7 @@ func New(nc *nats.Conn, o Options) (*Host, error) {
 // or a consumer is not as it must be; then nothing runs.
 func (h *Host) Serve(ctx context.Context, functions ...fn.Function) error {
 	if err := store.Guard(ctx, h.nc); err != nil {
-		return err
+		return unless(ctx, err)
 	}
 	workers := make([]*worker, len(functions))
 	for i, f := range functions {
@@ -78,7 +78,7 @@ func (h *Host) Serve(ctx context.Context, functions ...fn.Function) error {
 			err = w.ensure(ctx)
 		}
 		if err != nil {
-			return fmt.Errorf("serve %s: %w", f.Name, err)
+			return unless(ctx, fmt.Errorf("serve %s: %w", f.Name, err))
 		}
 		workers[i] = w
 	}
@@ -148,6 +148,14 @@ func (h *Host) Counts() fn.Counts {
 		Handled: c.handled.Load(), Failed: c.failed.Load(), Dead: c.dead.Load(),
 		Published: c.published.Load(), Duplicates: c.duplicates.Load(), Redelivered: c.redelivered.Load(),
 	}
+}
+
+// unless makes an error that comes of being told to stop none.
+func unless(ctx context.Context, err error) error {
+	if ctx.Err() != nil {
+		return nil
+	}
+	return err
 }
 
 // reconnected is closed when the connection next comes back.

@@ -45,15 +45,18 @@ type worker struct {
 	seen    uint64
 	pending map[uint64]bool
 
-	gate gate // of a fold
+	// Of a fold:
+	gate gate
+	held []item // delivered and not done, in stream order
 }
 
 // item is one message in hand.
 type item struct {
-	msg  jetstream.Msg
-	md   *jetstream.MsgMetadata
-	d    fn.Delivery
-	dead error // why it cannot be read
+	msg   jetstream.Msg
+	md    *jetstream.MsgMetadata
+	d     fn.Delivery
+	dead  error     // why it cannot be read
+	alive time.Time // when the server last knew that we have it
 }
 
 func (h *Host) worker(f fn.Function) (*worker, error) {
@@ -398,7 +401,7 @@ func (w *worker) read(m jetstream.Msg) (item, error) {
 	}
 	w.seen = max(w.seen, md.Sequence.Stream)
 	w.pending[md.Sequence.Stream] = true
-	it := item{msg: m, md: md}
+	it := item{msg: m, md: md, alive: time.Now()}
 	e, err := events.Decode(m.Data())
 	if err != nil {
 		it.dead = err

@@ -21,9 +21,6 @@ import (
 // window is how long an id is known, as on JetStream.
 const window = 10 * time.Minute
 
-// stuck is how many calls without any passing of time are taken for a loop.
-const stuck = 2_000_000
-
 // stream is the name in deliveries.
 const stream = "LOWTIDE"
 
@@ -44,7 +41,7 @@ type Letter struct {
 	Reason   string
 	Subject  string
 	Seq      uint64
-	Body     []byte // the message as it came, if it could not be read
+	Body     []byte // the message as it came
 }
 
 // Host runs functions on a virtual clock. New makes it; it is for one goroutine.
@@ -53,13 +50,16 @@ type Host struct {
 	Faults Faults
 	// Trace, when set, hears what happens, a line each.
 	Trace func(string)
+	// Limit is how many calls without any passing of time are taken for functions that answer each other for ever; Run
+	// then panics. New sets a million.
+	Limit int
 
 	rng    *rand.Rand
 	now    time.Time
 	timers timers
 	calls  int // since time last passed
 
-	log    []stored
+	log    []*stored
 	ids    map[string]time.Time
 	idAge  []idAt // oldest first
 	alarms map[about]*events.Event
@@ -105,7 +105,7 @@ func aboutOf(e events.Event) about {
 // New makes a host whose clock stands at start.
 func New(seed uint64, start time.Time) *Host {
 	return &Host{
-		rng: rand.New(rand.NewPCG(seed, 0x10e71de)), now: start.UTC(),
+		Limit: 1_000_000, rng: rand.New(rand.NewPCG(seed, 0x10e71de)), now: start.UTC(),
 		ids: map[string]time.Time{}, alarms: map[about]*events.Event{}, last: map[about]int{}, kinds: map[events.Kind][]int{},
 		workers: map[string]*worker{}, wide: map[events.Kind][]*worker{}, narrow: map[kindKey][]*worker{},
 	}
@@ -176,8 +176,8 @@ func (h *Host) step(until time.Time) bool {
 
 // spin catches functions that answer each other for ever within one instant.
 func (h *Host) spin() {
-	if h.calls++; h.calls > stuck {
-		panic(fmt.Sprintf("memory: %d calls and the clock still shows %s: functions answer each other for ever; last stored: %s", stuck, h.now, h.newest()))
+	if h.calls++; h.calls > h.Limit {
+		panic(fmt.Sprintf("memory: %d calls and the clock still shows %s: functions answer each other for ever; last stored: %s", h.Limit, h.now, h.newest()))
 	}
 }
 
@@ -251,7 +251,7 @@ func (h *Host) Stored(each func(fn.Delivery)) {
 }
 
 func (h *Host) delivery(en entry) fn.Delivery {
-	s := &h.log[en.pos]
+	s := h.log[en.pos]
 	return fn.Delivery{Event: s.event, Stream: stream, Seq: uint64(en.pos) + 1, At: s.at, Attempt: en.attempt}
 }
 
@@ -338,7 +338,7 @@ func (h *Host) keep(e events.Event) {
 // append puts a message at the stream's end and wakes who hears it.
 func (h *Host) append(s stored, a about) {
 	pos := len(h.log)
-	h.log = append(h.log, s)
+	h.log = append(h.log, &s)
 	h.last[a] = pos
 	h.kinds[a.kind] = append(h.kinds[a.kind], pos)
 	if h.Trace != nil {

@@ -74,7 +74,7 @@ func (h *Host) add(fleet string, f fn.Function, made func() fn.Function) {
 func (w *worker) catchUp(past []int) {
 	slices.Sort(past)
 	for _, pos := range past {
-		s := &w.h.log[pos]
+		s := w.h.log[pos]
 		fleet, key := "", ""
 		if s.bad == nil {
 			fleet, key = events.Token(s.event.Fleet), s.event.Data.Key()
@@ -167,7 +167,7 @@ func (w *worker) call() {
 	deliveries := make([]fn.Delivery, 0, len(batch))
 	good := batch[:0]
 	for _, en := range batch {
-		if s := &w.h.log[en.pos]; s.bad != nil {
+		if s := w.h.log[en.pos]; s.bad != nil {
 			w.bury(en, s.bad)
 			continue
 		}
@@ -326,10 +326,11 @@ func (w *worker) redeliver(en entry, wait time.Duration) {
 }
 
 func (w *worker) bury(en entry, why error) {
-	s := &w.h.log[en.pos]
+	s := w.h.log[en.pos]
 	l := Letter{Function: w.f.Name, Reason: why.Error(), Subject: s.subject, Seq: uint64(en.pos) + 1, Body: s.body}
 	if s.bad == nil {
 		l.Subject = s.event.Subject()
+		l.Body, _ = events.Encode(s.event)
 	}
 	w.h.dead = append(w.h.dead, l)
 	w.h.counts.Dead++
