@@ -186,3 +186,11 @@ func finite(x float64) float64 {
 	}
 	return x
 }
+
+// Tolerance is how far an honest device's checksum may be from Expected at a size, in any precision this package knows.
+func Tolerance(n int) float64 {
+	elements, size := float64(n)*float64(n), math.Sqrt(float64(n)) // n² elements, each of deviation sqrt(n)
+	ulp := size * 0x1p-10
+	sum := 0x1p-23 * size * 2 * size
+	return slack * math.Sqrt(elements*(ulp*ulp/12+sum*sum))
+}

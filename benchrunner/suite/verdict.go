@@ -238,11 +238,7 @@ func (r *Result) conclude(o Options) {
 			d.Causes = append(d.Causes, gpu.Found(gpu.Straggler, "%.1f TFLOPS against the node's median of %.1f", d.Measured, middle))
 		}
 		r.Verdict = worse(r.Verdict, d.Verdict)
-		work := 0.0
-		for _, w := range d.Windows {
-			work += w.Device
-		}
-		r.Work = max(r.Work, work)
+		r.Work = max(r.Work, d.work())
 		if i == 0 || worseProduct(d.Product, r.Product) {
 			r.Product = d.Product
 		}
