@@ -68,7 +68,7 @@ func (o Options) complete() (Options, error) {
 	if o.Windows == 0 {
 		o.Windows = 30
 	}
-	if o.Window > 0 {
+	if o.Window != 0 {
 		o.Duration = o.Window * time.Duration(o.Windows)
 	}
 	pick(&o.Duration, 300*time.Millisecond, 30*time.Second)
@@ -90,8 +90,8 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("basis %q: want %s or %s", o.Basis, Reference, Datasheet)
 	case o.Windows < 5:
 		return o, fmt.Errorf("%d windows: want at least 5", o.Windows)
-	case o.Window <= 0:
-		return o, fmt.Errorf("windows of %v: want a positive length", o.Window)
+	case o.Window <= 0 || o.WarmUp < 0:
+		return o, fmt.Errorf("windows of %v, warm-up of %v: want positive lengths", o.Window, o.WarmUp)
 	case o.Rated < 0:
 		return o, fmt.Errorf("rated %v TFLOPS: want a positive figure", o.Rated)
 	}
