@@ -22,8 +22,8 @@ const nap = time.Millisecond
 //
 // Each worker is a locked thread that computes whole products of its own. The device's clock is the CPU time the worker's
 // thread used, plus the idle time that Throttle asks for, so another process on the same cores lengthens the wall time
-// and not the measurement; Block.Busy tells how much. A worker's rate is that of its kernel at the first quartile, because one that was
-// interrupted pays for refilling the caches. It still feels others through a core's second hardware thread.
+// and not the measurement; Block.Busy tells how much. A worker's rate is that of its kernel at the first quartile, because
+// one that was interrupted pays for refilling the caches. It still feels others through a core's second hardware thread.
 func OpenCPU(o Options) (Backend, error) {
 	if o.Problem.N < tile {
 		return nil, fmt.Errorf("cpu: matrix size %d: want at least %d", o.Problem.N, tile)

@@ -145,6 +145,7 @@ var devices = []struct {
 	{"NVML silent", gputest.Machine{Cards: []card{a100}, NVMLInit: 9}, nil, suite.Inconclusive, gpu.WitnessMissing},
 
 	{"did not run, twice", machine(with(a100, card{"blas_gemm": 14})), nil, suite.Fail, gpu.DidNotRun},
+	{"one test gives no result", machine(with(a100, card{"blas_double": 14})), nil, suite.Fail, gpu.TestMissing},
 	{"no device", gputest.Machine{}, nil, suite.Fail, gpu.NoDevice},
 	{"driver not loaded", gputest.Machine{Cards: []card{a100}, NVMLInit: 9, CUDAInit: new(803)}, nil, suite.Fail, gpu.NoDriver},
 }

@@ -55,9 +55,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	r.Causes = append(r.Causes, b.Findings()...)
 	r.Table = gpu.TableVersion()
-	runs := make([]*run, len(devices))
+	runs, check := make([]*run, len(devices)), problem.Verifier()
 	for i, d := range devices {
-		runs[i] = &run{options: o, device: d, problem: problem, rating: rate(d.Identity(), o)}
+		runs[i] = &run{options: o, device: d, check: check, rating: rate(d.Identity(), o)}
 		runs[i].out.Identity = d.Identity()
 	}
 	measure(ctx, runs)
@@ -174,7 +174,7 @@ func each(runs []*run, f func(*run)) {
 type run struct {
 	options  Options
 	device   backend.Device
-	problem  product.Problem
+	check    func(product.Output) product.Check
 	rating   rating
 	out      Device
 	findings []gpu.Finding
@@ -252,7 +252,7 @@ func (x *run) verify(ctx context.Context) {
 		x.stop(err)
 		return
 	}
-	x.out.Product = x.problem.Verify(c)
+	x.out.Product = x.check(c)
 }
 
 // stop ends the measurement with the error's cause.

@@ -477,6 +477,7 @@ EXPORT int cublasGemmEx(void *h, int opA, int opB, int m, int n, int k, const vo
 	int wide = Atype == 1 && Btype == 1 && Ctype == 1 && compute_type == 70;
 	if (!shape || !(half || wide)) return 7;
 	if (half ? *(const float *)alpha != 1 || *(const float *)beta != 0 : *(const double *)alpha != 1 || *(const double *)beta != 0) return 7;
+	if (wide && member(c->j, "blas_double")) return (int)number(c->j, "blas_double", 0);
 	double rate = wide ? c->fp64 : c->tflops;
 	if (half) {
 		c->multiplied++;
