@@ -61,6 +61,9 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		runs[i].out.Identity = d.Identity()
 	}
 	measure(ctx, runs)
+	for _, x := range runs {
+		x.doubtHost(ctx)
+	}
 	if err := ctx.Err(); err != nil {
 		return Result{}, fmt.Errorf("benchmark: %w", err)
 	}
