@@ -7,7 +7,9 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -203,5 +205,32 @@ func TestAnAnswerIsHeldAgainstItsOrder(t *testing.T) {
 	}
 	if product.Expected("n1", 64) == product.Expected("n2", 64) {
 		t.Error("two nonces have one checksum")
+	}
+}
+
+func TestABusyHostIsNotABadMachine(t *testing.T) {
+	stop := make(chan struct{})
+	var wait sync.WaitGroup
+	for range 2 * runtime.GOMAXPROCS(0) {
+		wait.Go(func() {
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+			}
+		})
+	}
+	r := quick(t, nil)
+	close(stop)
+	wait.Wait()
+	if r.Verdict == suite.Fail {
+		t.Errorf("got fail, want pass or inconclusive: %v", r.Devices[0].Causes)
+	}
+	for _, f := range r.Devices[0].Causes {
+		if f.Cause == gpu.ClockDisagrees {
+			t.Errorf("CPU time was taken for a false clock: %v", f)
+		}
 	}
 }
