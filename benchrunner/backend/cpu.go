@@ -15,12 +15,15 @@ import (
 // maxIdle keeps a throttled device finite: a share of 1 would never multiply.
 const maxIdle = 0.99
 
+// nap is the shortest idle time that is slept: shorter ones are saved up, for a sleep overshoots by tens of microseconds.
+const nap = time.Millisecond
+
 // OpenCPU opens the host's cores as one device that multiplies in single precision.
 //
 // Each worker is a locked thread that computes whole products of its own. The device's clock is the CPU time the worker's
 // thread used, plus the idle time that Throttle asks for, so another process on the same cores lengthens the wall time
-// and not the measurement; Block.Busy tells how much. A worker's rate is that of its kernel at the first quartile, because one that was
-// interrupted pays for refilling the caches. It still feels others through a core's second hardware thread.
+// and not the measurement; Block.Busy tells how much. A worker's rate is that of its kernel at the first quartile, because
+// one that was interrupted pays for refilling the caches. It still feels others through a core's second hardware thread.
 func OpenCPU(o Options) (Backend, error) {
 	if o.Problem.N < tile {
 		return nil, fmt.Errorf("cpu: matrix size %d: want at least %d", o.Problem.N, tile)
@@ -110,16 +113,21 @@ func (s span) quartile() time.Duration {
 func (c *cpu) work(ctx context.Context, w int, d time.Duration) (s span) {
 	runtime.LockOSThread() // the thread's CPU clock is this worker's only while nothing else runs on it
 	defer runtime.UnlockOSThread()
+	owed := time.Duration(0)
 	for s.used+s.idle < d && ctx.Err() == nil {
 		used, began := threadTime(), time.Now()
 		multiply(c.c[w], c.a, c.b, c.problem.N)
 		step := threadTime() - used
 		s.used, s.wall = s.used+step, s.wall+time.Since(began)
 		pause := time.Duration(float64(step) * c.idle / (1 - c.idle))
-		time.Sleep(pause)
 		s.idle += pause // what was asked for: a sleep that overshoots is the scheduler's doing
 		s.kernels = append(s.kernels, step+pause)
+		if owed += pause; owed >= nap {
+			time.Sleep(owed)
+			owed = 0
+		}
 	}
+	time.Sleep(owed)
 	return s
 }
 

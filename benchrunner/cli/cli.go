@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"time"
 
 	"github.com/spf13/cobra"
 
@@ -106,6 +105,7 @@ func runCommand() *cobra.Command {
 	f.IntVar(&o.Threads, "threads", 0, "cpu: worker threads (default all cores)")
 	f.StringVar(&o.Calibration, "calibration", "", "cpu: file that keeps this host's rating (default $"+envCalibration+", else calibrated in each run)")
 	f.StringVar(&o.Sysfs, "sysfs", "", "root of sysfs (default /sys)")
+	f.DurationVar(&o.Boot, "boot", 0, "how long to wait for a driver that is not there yet")
 	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
 	return run
 }
@@ -151,8 +151,7 @@ func print(cmd *cobra.Command, r suite.Result, asJSON bool) error {
 	if asJSON {
 		return encode(cmd, r)
 	}
-	_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s in %v\n", r.Verdict, time.Duration(r.Elapsed*float64(time.Second)))
-	return err
+	return r.Report(cmd.OutOrStdout())
 }
 
 func encode(cmd *cobra.Command, v any) error {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,6 +21,9 @@ const asProgram = "LOWTIDE_TEST_AS_BENCHRUNNER"
 
 func TestMain(m *testing.M) {
 	if os.Getenv(asProgram) == "" {
+		// A fake card's windows are slept through, so more programs than cores may run at once.
+		flag.Parse()
+		flag.Set("test.parallel", "5")
 		os.Exit(m.Run())
 	}
 	err := cli.Command().Execute()

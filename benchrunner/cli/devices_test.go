@@ -69,7 +69,7 @@ var devices = []struct {
 	{"healthy A100 sold as such", machine(a100), []string{"--claim", "A100 SXM4 80GB", "--expect", "1"}, suite.Pass, ""},
 	{"healthy pair of H100", machine(h100, h100), []string{"--expect", "2"}, suite.Pass, ""},
 	{"healthy in the full suite", machine(h100), []string{"--suite", "full"}, suite.Pass, ""},
-	{"slow until its clocks are up", machine(with(a100, card{"slow_after": 12000})), nil, suite.Pass, ""},
+	{"slow until its clocks are up", machine(with(a100, card{"slow_after": 20000})), nil, suite.Pass, ""},
 	{"old errors, remapped", machine(with(a100, card{"uncorrected": 4, "remapped": 4})), nil, suite.Pass, gpu.ECCRemapped},
 	{"passed through to a guest", machine(with(h100, card{"virtual": 1})), nil, suite.Pass, ""},
 	{"alone on an NVSwitch board", machine(with(h100, card{"links_active": 0})), nil, suite.Pass, gpu.NotRead},
@@ -96,7 +96,7 @@ var devices = []struct {
 	{"allocation meets an error", machine(with(a100, card{"alloc_error": 214})), nil, suite.Fail, gpu.ECCUncorrected},
 	{"idle and gives no memory", machine(with(a100, card{"alloc_error": 2})), nil, suite.Fail, gpu.MemoryUnwritable},
 	{"one of two lost before", machine(h100, with(h100, card{"handle": 15, "hidden": 1})), nil, suite.Fail, gpu.Lost},
-	{"lost at work", machine(with(a100, card{"lost_after": 20000})), nil, suite.Fail, gpu.Lost},
+	{"lost at work", machine(with(a100, card{"lost_after": 40000})), nil, suite.Fail, gpu.Lost},
 	{"fewer than sold", machine(h100), []string{"--expect", "8"}, suite.Fail, gpu.Lost},
 	{"driver answers with errors", machine(with(a100, card{"nvml_error": 999, "hidden": 0})), nil, suite.Fail, gpu.DriverError},
 	{"fabric manager down", gputest.Machine{Cards: []card{h100}, CUDAInit: new(802)}, nil, suite.Fail, gpu.FabricManager},
@@ -145,12 +145,13 @@ var devices = []struct {
 	{"NVML silent", gputest.Machine{Cards: []card{a100}, NVMLInit: 9}, nil, suite.Inconclusive, gpu.WitnessMissing},
 
 	{"did not run, twice", machine(with(a100, card{"blas_gemm": 14})), nil, suite.Fail, gpu.DidNotRun},
+	{"one test gives no result", machine(with(a100, card{"blas_double": 14})), nil, suite.Fail, gpu.TestMissing},
 	{"no device", gputest.Machine{}, nil, suite.Fail, gpu.NoDevice},
 	{"driver not loaded", gputest.Machine{Cards: []card{a100}, NVMLInit: 9, CUDAInit: new(803)}, nil, suite.Fail, gpu.NoDriver},
 }
 
 // short measures a fake machine: 30 windows of 2 ms and matrices large enough that a fast fake is not held up by its caller.
-var short = []string{"run", "--backend", "cuda", "--json", "--size", "384", "--window", "2ms", "--nonce", "order 7"}
+var short = []string{"run", "--backend", "cuda", "--json", "--size", "320", "--window", "2ms", "--nonce", "order 7"}
 
 func TestEachDeviceGetsItsVerdictAndCause(t *testing.T) {
 	for _, tt := range devices {
@@ -184,6 +185,7 @@ func TestAtLeastThirtyDevicesAreTried(t *testing.T) {
 }
 
 func TestDevicesAreJoinedByBusAndNotByNumber(t *testing.T) {
+	t.Parallel()
 	slow := with(l4, card{"uuid": "GPU-0000000b-0000-0000-0000-00000000000b"})
 	m := machine(with(a100, card{"uuid": "GPU-0000000a-0000-0000-0000-00000000000a"}), slow)
 	m.CUDAReversed = true
@@ -202,6 +204,7 @@ func TestDevicesAreJoinedByBusAndNotByNumber(t *testing.T) {
 }
 
 func TestOneSlowDeviceOfEightFailsTheMachineByItsUUID(t *testing.T) {
+	t.Parallel()
 	cards := make([]card, 8)
 	for i := range cards {
 		cards[i] = h100
@@ -219,6 +222,7 @@ func TestOneSlowDeviceOfEightFailsTheMachineByItsUUID(t *testing.T) {
 }
 
 func TestOneLostDeviceDoesNotHideTheOthers(t *testing.T) {
+	t.Parallel()
 	cards := []card{h100, h100, with(h100, card{"handle": 15, "hidden": 1}), h100}
 	r := benchrunner(t, machine(cards...).Environment(t), append([]string{"--expect", "4"}, short...)...).result
 	if len(r.Devices) != 3 {
@@ -235,6 +239,7 @@ func TestOneLostDeviceDoesNotHideTheOthers(t *testing.T) {
 }
 
 func TestALibraryWithoutNewerSymbolsIsSurvived(t *testing.T) {
+	t.Parallel()
 	a := benchrunner(t, machine(a100).Environment(t, gputest.Old), short...)
 	if a.result.Verdict != suite.Pass {
 		t.Fatalf("got %q, exit %d, want pass: %v %s", a.result.Verdict, a.code, causes(a.result), a.stderr)
@@ -245,6 +250,7 @@ func TestALibraryWithoutNewerSymbolsIsSurvived(t *testing.T) {
 }
 
 func TestUnsupportedFieldsAreUnknownAndNotZero(t *testing.T) {
+	t.Parallel()
 	a := benchrunner(t, machine(with(a100, card{"mig": 1})).Environment(t), short...)
 	n := a.result.Devices[0].Identity.NVML
 	if n.Busy != nil {
@@ -256,6 +262,7 @@ func TestUnsupportedFieldsAreUnknownAndNotZero(t *testing.T) {
 }
 
 func TestNoLibraryIsNoDriver(t *testing.T) {
+	t.Parallel()
 	a := benchrunner(t, []string{"LD_LIBRARY_PATH=" + t.TempDir()}, short...)
 	if _, ok := causes(a.result)[gpu.NoDriver]; !ok || a.code != cli.ExitFail {
 		t.Errorf("got %v, exit %d, want no_driver and %d", causes(a.result), a.code, cli.ExitFail)
@@ -263,6 +270,7 @@ func TestNoLibraryIsNoDriver(t *testing.T) {
 }
 
 func TestSysfsContradictsALyingNVML(t *testing.T) {
+	t.Parallel()
 	root := t.TempDir()
 	dir := filepath.Join(root, "bus/pci/devices/0000:01:00.0")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -284,6 +292,7 @@ func TestSysfsContradictsALyingNVML(t *testing.T) {
 }
 
 func TestEachMismatchCarriesBothValues(t *testing.T) {
+	t.Parallel()
 	r := benchrunner(t, machine(with(t4, card{"name": "NVIDIA A100-SXM4-80GB"})).Environment(t), short...).result
 	f := causes(r)[gpu.NameMismatch]
 	if !strings.Contains(f.Want, "T4") || !strings.Contains(f.Got, "A100") {
@@ -292,6 +301,7 @@ func TestEachMismatchCarriesBothValues(t *testing.T) {
 }
 
 func TestAReplayedAnswerIsRefusedByTheNonce(t *testing.T) {
+	t.Parallel()
 	// The same lying library, asked twice with two nonces, gives the same bytes: neither is right.
 	m := machine(with(a100, card{"lie": "replay"}))
 	first := benchrunner(t, m.Environment(t), short...).result

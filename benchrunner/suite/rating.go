@@ -25,6 +25,7 @@ type rating struct {
 	grade     gpu.Grade
 	binding   bool // the gate may fail a device
 	settled   bool // extended and repeated already
+	own       bool // a calibration of this host, which may be made again
 }
 
 // choose sets the gate by the wanted basis.
@@ -86,7 +87,8 @@ func Calibrate(ctx context.Context, o Options) (Calibration, error) {
 func calibratedRating(ctx context.Context, o Options) (func(gpu.Identity, Options) rating, error) {
 	fixed := func(tflops float64, sku string) func(gpu.Identity, Options) rating {
 		return func(gpu.Identity, Options) rating {
-			return rating{sku: sku, reference: tflops, grade: gpu.GradeA, binding: true}.choose(o)
+			r := rating{sku: sku, reference: tflops, grade: gpu.GradeA, binding: true, own: o.Rated == 0}
+			return r.choose(o)
 		}
 	}
 	if o.Rated > 0 {
@@ -105,6 +107,36 @@ func calibratedRating(ctx context.Context, o Options) (func(gpu.Identity, Option
 		}
 	}
 	return fixed(c.TFLOPS, "this host, calibrated now"), nil
+}
+
+// hostTries is how often a slow measurement is set against a new calibration before it counts.
+const hostTries = 2
+
+// doubtHost asks, where a device is slower than this host's calibration, whether the host itself has become slower: its
+// cores share caches, power and hardware threads with neighbours that no clock in here shows. A new calibration may lower
+// the rating for this run and never raises it; a throttled device stays as slow against it as before.
+func (x *run) doubtHost(ctx context.Context) {
+	for range hostTries {
+		if !x.rating.own || x.rating.gate <= 0 || x.stopped || ctx.Err() != nil {
+			return
+		}
+		if iv := Estimate(x.rates()).over(x.rating.gate); Judge(iv) == Reaches || iv.Upper < hopeless {
+			return
+		}
+		c, err := Calibrate(ctx, Options{Size: x.options.Size, Threads: x.options.Threads})
+		if err != nil {
+			return // ctx ended: the caller sees it
+		}
+		if c.TFLOPS < x.rating.reference {
+			x.rating.reference, x.rating.sku = c.TFLOPS, "this host, calibrated beside the windows"
+			x.rating = x.rating.choose(x.options)
+		}
+		if Judge(Estimate(x.rates()).over(x.rating.gate)) == Reaches {
+			return
+		}
+		x.load(ctx)
+		x.gate(ctx)
+	}
 }
 
 func readCalibration(o Options) (Calibration, bool) {

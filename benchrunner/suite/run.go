@@ -31,8 +31,11 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	r := Result{Schema: 1, Nonce: o.Nonce, Backend: o.Backend, Suite: o.Suite, Basis: o.Basis, Size: o.Size,
 		Started: began.UTC()}
 	problem := product.New(o.Nonce, o.Size)
-	b, err := backend.Open(ctx, o.Backend, backend.Options{
-		Problem: problem, Threads: o.Threads, Throttle: o.Throttle, Sysfs: o.Sysfs})
+	r.Precision = "fp16_fp32"
+	if o.Backend == "cpu" {
+		r.Precision = "fp32"
+	}
+	b, err := open(ctx, o, problem)
 	if err != nil {
 		if cause, known := causeOf(err); known {
 			return r.refuse(began, gpu.Found(cause, "%v", err)), nil
@@ -52,12 +55,15 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	}
 	r.Causes = append(r.Causes, b.Findings()...)
 	r.Table = gpu.TableVersion()
-	runs := make([]*run, len(devices))
+	runs, check := make([]*run, len(devices)), problem.Verifier()
 	for i, d := range devices {
-		runs[i] = &run{options: o, device: d, problem: problem, rating: rate(d.Identity(), o)}
+		runs[i] = &run{options: o, device: d, check: check, rating: rate(d.Identity(), o)}
 		runs[i].out.Identity = d.Identity()
 	}
 	measure(ctx, runs)
+	for _, x := range runs {
+		x.doubtHost(ctx)
+	}
 	if err := ctx.Err(); err != nil {
 		return Result{}, fmt.Errorf("benchmark: %w", err)
 	}
@@ -68,6 +74,27 @@ func Run(ctx context.Context, o Options) (Result, error) {
 	r.conclude(o)
 	r.Elapsed = time.Since(began).Seconds()
 	return r, nil
+}
+
+// retry is how often a driver that is not there yet is asked for.
+const retry = 2 * time.Second
+
+// open waits for the driver while the machine boots: drivers appear minutes after the machine does.
+func open(ctx context.Context, o Options, problem product.Problem) (backend.Backend, error) {
+	deadline := time.Now().Add(o.Boot)
+	for {
+		b, err := backend.Open(ctx, o.Backend, backend.Options{
+			Problem: problem, Threads: o.Threads, Throttle: o.Throttle, Sysfs: o.Sysfs})
+		absent := errors.Is(err, backend.ErrNoDriver) || errors.Is(err, backend.ErrNoDevice)
+		if !absent || time.Now().Add(retry).After(deadline) {
+			return b, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(retry):
+		}
+	}
 }
 
 // measure looks at each device singly first, then loads all at once for the gate: they share power, air and supply.
@@ -150,7 +177,7 @@ func each(runs []*run, f func(*run)) {
 type run struct {
 	options  Options
 	device   backend.Device
-	problem  product.Problem
+	check    func(product.Output) product.Check
 	rating   rating
 	out      Device
 	findings []gpu.Finding
@@ -168,13 +195,24 @@ func (x *run) load(ctx context.Context) {
 	}
 }
 
-// gate collects the windows, and settles an undecided row in the full suite.
+// gate collects the windows: as many as asked for, and in the full suite as many more as it takes to settle.
 func (x *run) gate(ctx context.Context) {
 	x.out.Windows, x.samples = nil, nil
-	x.collect(ctx, x.options.Windows)
-	if x.options.Suite == Full {
-		x.settle(ctx)
+	more := func(n int, fresh bool) []float64 {
+		if fresh {
+			x.out.Windows, x.samples = nil, nil
+		}
+		x.collect(ctx, n)
+		if x.stopped || x.rating.gate <= 0 {
+			return nil
+		}
+		rates := x.rates()
+		for i := range rates {
+			rates[i] /= x.rating.gate
+		}
+		return rates
 	}
+	_, x.rating.settled = Settle(x.options.Windows, x.options.Suite == Full, more)
 }
 
 // repeat measures once more what ended without a measurement: one failure may be the library's first, two are the
@@ -217,7 +255,7 @@ func (x *run) verify(ctx context.Context) {
 		x.stop(err)
 		return
 	}
-	x.out.Product = x.problem.Verify(c)
+	x.out.Product = x.check(c)
 }
 
 // stop ends the measurement with the error's cause.
@@ -315,21 +353,6 @@ func (x *run) collect(ctx context.Context, n int) {
 		x.out.Windows = append(x.out.Windows, w)
 		x.samples = append(x.samples, samples...)
 	}
-}
-
-// settle extends an undecided row to twice its length, and if that does not decide, measures afresh once.
-func (x *run) settle(ctx context.Context) {
-	for _, fresh := range []bool{false, true} {
-		if x.stopped || x.rating.gate == 0 || Judge(Estimate(x.rates()).over(x.rating.gate)) != Straddles {
-			return
-		}
-		if fresh {
-			x.out.Windows = nil
-			x.collect(ctx, x.options.Windows)
-		}
-		x.collect(ctx, x.options.Windows)
-	}
-	x.rating.settled = true
 }
 
 // window burns once and samples the telemetry beside it, at least once.

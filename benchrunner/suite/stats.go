@@ -14,6 +14,9 @@ const Gate = 0.90
 // confidence of each one-sided bound.
 const confidence = 0.95
 
+// strongest autocorrelation that a row of tens of windows can show.
+const strongest = 0.8
+
 // closeTo forgives the last bits of a division: 0.90 of the rating passes.
 const closeTo = 1e-9
 
@@ -22,7 +25,7 @@ type Interval struct {
 	N               int     `json:"n"`
 	Mean            float64 `json:"mean"`
 	Deviation       float64 `json:"deviation"`       // of one window
-	Autocorrelation float64 `json:"autocorrelation"` // lag 1, corrected for the bias of short rows, in [0, 0.9]
+	Autocorrelation float64 `json:"autocorrelation"` // lag 1, corrected for the bias of short rows, in [0, 0.8]
 	Effective       float64 `json:"effective_n"`     // how many independent windows the row is worth
 	Lower           float64 `json:"lower95"`         // one-sided
 	Upper           float64 `json:"upper95"`         // one-sided
@@ -32,7 +35,8 @@ type Interval struct {
 //
 // Neighbouring windows of a warm device resemble each other, so the row is worth fewer than n independent ones: for a
 // first-order process n(1-ρ)/(1+ρ) (G. Box, G. Jenkins, "Time Series Analysis"). The estimate of ρ from a short row is
-// low by about (1+3ρ)/n (M. Kendall, 1954), which is added back.
+// low by about (1+3ρ)/n (M. Kendall, 1954), which is added back. It is held to 0.8: thirty windows cannot tell a stronger
+// resemblance from a drift, which the warm-up has to catch.
 func Estimate(windows []float64) Interval {
 	n := len(windows)
 	if n == 0 {
@@ -65,7 +69,7 @@ func autocorrelation(x []float64, mean float64) float64 {
 		}
 	}
 	r := with / without
-	return min(0.9, max(0, r+(1+3*r)/n))
+	return min(strongest, max(0, r+(1+3*r)/n))
 }
 
 // over scales an interval of throughputs into one of ratios.
@@ -94,6 +98,25 @@ func Judge(iv Interval) Outcome {
 		return Misses
 	}
 	return Straddles
+}
+
+// Settle is the stop rule. It asks for n windows and judges them. With extend an undecided row grows to 2n, and one still
+// undecided is measured afresh, to 2n again; if that does not decide either, the device misses: it had two chances to be
+// clearly good, and settled is true. more adds n windows, to none when fresh, and gives all so far as ratios; fewer than
+// two end the measurement undecided.
+func Settle(n int, extend bool, more func(n int, fresh bool) []float64) (o Outcome, settled bool) {
+	for _, fresh := range []bool{false, true} {
+		for _, first := range []bool{fresh, false} {
+			ratios := more(n, first)
+			if len(ratios) < 2 {
+				return Straddles, false
+			}
+			if o = Judge(Estimate(ratios)); o != Straddles || !extend {
+				return o, false
+			}
+		}
+	}
+	return Misses, true
 }
 
 // median of x, which is not changed; NaN for none.

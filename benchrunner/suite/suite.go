@@ -51,6 +51,8 @@ type Options struct {
 	Threads     int     // cpu: worker threads; 0: all cores
 	Throttle    float64 // cpu: share of time idled between kernels
 	Sysfs       string  // root of sysfs; empty: /sys
+
+	Boot time.Duration // how long a driver that is not there yet is waited for; 0: not at all
 }
 
 func (o Options) complete() (Options, error) {
@@ -66,7 +68,7 @@ func (o Options) complete() (Options, error) {
 	if o.Windows == 0 {
 		o.Windows = 30
 	}
-	if o.Window > 0 {
+	if o.Window != 0 {
 		o.Duration = o.Window * time.Duration(o.Windows)
 	}
 	pick(&o.Duration, 300*time.Millisecond, 30*time.Second)
@@ -88,8 +90,8 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("basis %q: want %s or %s", o.Basis, Reference, Datasheet)
 	case o.Windows < 5:
 		return o, fmt.Errorf("%d windows: want at least 5", o.Windows)
-	case o.Window <= 0:
-		return o, fmt.Errorf("windows of %v: want a positive length", o.Window)
+	case o.Window <= 0 || o.WarmUp < 0:
+		return o, fmt.Errorf("windows of %v, warm-up of %v: want positive lengths", o.Window, o.WarmUp)
 	case o.Rated < 0:
 		return o, fmt.Errorf("rated %v TFLOPS: want a positive figure", o.Rated)
 	}
@@ -115,21 +117,22 @@ const (
 
 // Result is a finished benchmark. It is plain data; field names and meanings are stable, and new fields may appear.
 type Result struct {
-	Schema   int               `json:"schema"` // 1
-	Nonce    string            `json:"nonce"`
-	Backend  string            `json:"backend"`
-	Suite    string            `json:"suite"`
-	Basis    string            `json:"basis"`
-	Size     int               `json:"size"`    // edge of the matrices
-	Started  time.Time         `json:"started"` // by the machine's clock, which is not to be trusted
-	Elapsed  float64           `json:"elapsed"` // seconds, by the machine's clock
-	Work     float64           `json:"work"`    // seconds the devices say they multiplied, longest device
-	Verdict  Verdict           `json:"verdict"`
-	Causes   []gpu.Finding     `json:"causes,omitempty"` // of the machine as a whole
-	Devices  []Device          `json:"devices"`
-	Product  product.Check     `json:"product"`         // of the worst device
-	Table    string            `json:"table,omitempty"` // version of the rated table
-	Versions map[string]string `json:"versions,omitempty"`
+	Schema    int               `json:"schema"` // 1
+	Nonce     string            `json:"nonce"`
+	Backend   string            `json:"backend"`
+	Suite     string            `json:"suite"`
+	Basis     string            `json:"basis"`
+	Precision string            `json:"precision"` // fp16_fp32: half precision in and out, single precision sums; fp32
+	Size      int               `json:"size"`      // edge of the matrices
+	Started   time.Time         `json:"started"`   // by the machine's clock, which is not to be trusted
+	Elapsed   float64           `json:"elapsed"`   // seconds, by the machine's clock
+	Work      float64           `json:"work"`      // seconds the devices say they multiplied, longest device
+	Verdict   Verdict           `json:"verdict"`
+	Causes    []gpu.Finding     `json:"causes,omitempty"` // of the machine as a whole
+	Devices   []Device          `json:"devices"`
+	Product   product.Check     `json:"product"`         // of the worst device
+	Table     string            `json:"table,omitempty"` // version of the rated table
+	Versions  map[string]string `json:"versions,omitempty"`
 }
 
 // Device is one device's part of a result. A nil ratio is unknown, never zero.

@@ -14,7 +14,7 @@ const (
 	farAbove    = 1.25 // of the reference or the datasheet
 	calibrated  = 2.0  // the same for a calibration, which may have been made while others used the cores
 	crowded     = 1.25 // kernel wall time over CPU time: others shared the cores
-	hopeless    = 0.60 // below this no neighbour on the cores explains the rate
+	hopeless    = 0.75 // below this no neighbour on the cores explains the rate
 	slowSamples = 0.01 // share of samples in hardware slowdown that a healthy device may show
 	lowClock    = 0.80 // of what the units do at the clock they held; not yet settled on hardware, so it only explains
 	limited     = 0.98 // of the default power limit
@@ -80,16 +80,7 @@ func (x *run) judgeTruth() {
 	if p := x.out.Product; !p.Verified {
 		x.find(gpu.Differ(gpu.ProductWrong, "checksum of the product", p.Expected, "the nonce's inputs", p.Checksum, "the device"))
 	}
-	closest, device, host := math.Inf(1), 0.0, 0.0
-	for _, w := range x.out.Windows {
-		if r := w.Host / w.Device; r < closest {
-			closest, device, host = r, w.Device, w.Host
-		}
-	}
-	// An interrupted host lengthens some windows; only a false clock lengthens all, or shortens any.
-	if host > device*fastEvents+eventSlack || device > host*slowEvents+eventSlack {
-		x.find(gpu.Differ(gpu.ClockDisagrees, "seconds of the closest window", host, "the host's clock", device, "device events"))
-	}
+	x.judgeClock()
 	limit := farAbove
 	if x.rating.row == nil {
 		limit = calibrated
@@ -99,6 +90,24 @@ func (x *run) judgeTruth() {
 		x.find(gpu.Differ(gpu.TooFast, "TFLOPS", peak, "the product's peak", x.out.Measured, "the device"))
 	case x.rating.reference > 0 && x.out.Measured > limit*x.rating.reference:
 		x.find(gpu.Differ(gpu.AboveReference, "TFLOPS", x.rating.reference, "the reference", x.out.Measured, "the device"))
+	}
+}
+
+// judgeClock compares the device's events with the host's clock. The cpu backend's clock is CPU time, which is meant to
+// differ from the host's.
+func (x *run) judgeClock() {
+	if x.options.Backend == "cpu" {
+		return
+	}
+	closest, device, host := math.Inf(1), 0.0, 0.0
+	for _, w := range x.out.Windows {
+		if r := w.Host / w.Device; r < closest {
+			closest, device, host = r, w.Device, w.Host
+		}
+	}
+	// An interrupted host lengthens some windows; only a false clock lengthens all, or shortens any.
+	if host > device*fastEvents+eventSlack || device > host*slowEvents+eventSlack {
+		x.find(gpu.Differ(gpu.ClockDisagrees, "seconds of the closest window", host, "the host's clock", device, "device events"))
 	}
 }
 
@@ -238,11 +247,7 @@ func (r *Result) conclude(o Options) {
 			d.Causes = append(d.Causes, gpu.Found(gpu.Straggler, "%.1f TFLOPS against the node's median of %.1f", d.Measured, middle))
 		}
 		r.Verdict = worse(r.Verdict, d.Verdict)
-		work := 0.0
-		for _, w := range d.Windows {
-			work += w.Device
-		}
-		r.Work = max(r.Work, work)
+		r.Work = max(r.Work, d.work())
 		if i == 0 || worseProduct(d.Product, r.Product) {
 			r.Product = d.Product
 		}

@@ -31,7 +31,7 @@ import (
 //	clock max_clock power_w default_w enforced_w temperature reasons pcie_gen links           what NVML reads; links and
 //	links_active link_mbps ecc mig slice virtual mps processes busy                           mig left out: not supported
 //	uncorrected uncorrected_grows remapped remap_pending remap_failed retired                 error counters
-//	lost_after (multiplications) handle (NVML's refusal) nvml_error blas_create blas_gemm     failures
+//	lost_after (multiplications) handle (NVML's refusal) nvml_error blas_create blas_gemm     failures; blas_double of FP64
 //	hidden (from CUDA)
 //	lie: idle (computes nothing), replay (another nonce's answer), flip (one wrong element), clock (events run slow),
 //	     instant (events run and nothing is waited for), frozen (events stand still)

@@ -93,6 +93,10 @@ typedef struct {
 	double tail, factor; // end of the queued work; this stretch's noise
 	uint64_t random;
 	long multiplied;
+	// read once: looking them up for each multiplication would make the caller slower than a fast card
+	double tflops, fp64, slow_after, slow_share;
+	long lost_after;
+	int blas_gemm;
 	int lost, burning;
 	page *pages;
 	size_t room, used_pages;
@@ -123,6 +127,11 @@ static void load(void) {
 	json *list = member(&machine, "devices");
 	for (int i = 0; list && i < list->many && i < most; i++) {
 		cards[i] = (card){.j = &list->items[i], .index = i, .factor = 1, .random = 88172645463325252u + (uint64_t)i};
+		json *j = cards[i].j;
+		cards[i].tflops = number(j, "tflops", 258);
+		cards[i].fp64 = number(j, "fp64_tflops", cards[i].tflops / 14);
+		cards[i].slow_after = number(j, "slow_after", 0), cards[i].slow_share = number(j, "slow_share", 0.5);
+		cards[i].lost_after = (long)number(j, "lost_after", 0), cards[i].blas_gemm = (int)number(j, "blas_gemm", 0);
 		count++;
 		if (!number(cards[i].j, "hidden", 0)) cuda_order[cuda_count++] = i;
 	}
@@ -462,21 +471,18 @@ EXPORT int cublasGetVersion_v2(void *h, int *v) { (void)h; *v = (int)number(&mac
 EXPORT int cublasGemmEx(void *h, int opA, int opB, int m, int n, int k, const void *alpha, const void *A, int Atype, int lda, const void *B,
                         int Btype, int ldb, const void *beta, void *C, int Ctype, int ldc, int compute_type, int algorithm) {
 	card *c = *(void **)h;
-	int status = (int)number(c->j, "blas_gemm", 0);
-	if (status) return status;
+	if (c->blas_gemm) return c->blas_gemm;
 	int shape = opA == 1 && opB == 0 && m == n && n == k && lda == k && ldb == k && ldc == m && algorithm == -1 && A && B && C;
 	int half = Atype == 2 && Btype == 2 && Ctype == 2 && compute_type == 68;
 	int wide = Atype == 1 && Btype == 1 && Ctype == 1 && compute_type == 70;
 	if (!shape || !(half || wide)) return 7;
 	if (half ? *(const float *)alpha != 1 || *(const float *)beta != 0 : *(const double *)alpha != 1 || *(const double *)beta != 0) return 7;
-	double rate = number(c->j, "tflops", 258);
-	if (wide) rate = number(c->j, "fp64_tflops", rate / 14);
+	if (wide && member(c->j, "blas_double")) return (int)number(c->j, "blas_double", 0);
+	double rate = wide ? c->fp64 : c->tflops;
 	if (half) {
-		long lost_after = (long)number(c->j, "lost_after", 0);
-		double slow_after = number(c->j, "slow_after", 0), low = number(c->j, "slow_share", 0.5);
 		c->multiplied++;
-		if (lost_after && c->multiplied >= lost_after) c->lost = 1;
-		if ((double)c->multiplied < slow_after) rate *= low + (1 - low) * (double)c->multiplied / slow_after;
+		if (c->lost_after && c->multiplied >= c->lost_after) c->lost = 1;
+		if ((double)c->multiplied < c->slow_after) rate *= c->slow_share + (1 - c->slow_share) * (double)c->multiplied / c->slow_after;
 		c->a = (uint64_t)A, c->b = (uint64_t)B, c->c = (uint64_t)C, c->n = n;
 		c->burning = 1;
 	}
