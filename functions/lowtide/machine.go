@@ -18,7 +18,6 @@ import (
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
-	_ "gocloud.dev/blob/fileblob" // checkpoints in a directory
 
 	"lowtide/events"
 	"lowtide/functions/agent"
@@ -105,7 +104,7 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		Saver:  agent.Checkpoints{Store: store},
 		Bench:  agent.Proof(s.Bench),
 		Power:  agent.Shutdown(s.PowerOff),
-		Disk:   agent.Files(s.Dir),
+		Disk:   agent.Dir(s.Dir),
 		Newest: func(ctx context.Context) (events.OrderGiven, bool, error) {
 			d, err := h.Last(ctx, s.Fleet, "order.given", events.Token(s.Machine))
 			if errors.Is(err, bus.ErrNone) {

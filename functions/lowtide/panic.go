@@ -34,7 +34,11 @@ func panicCommand() *cobra.Command {
 				if install == "" {
 					return usage(errors.New("--cloud needs --installation (the file of that name in the state directory): only machines that carry it are ours"))
 				}
-				return endAll(cmd.Context(), cmd.OutOrStdout(), fake.Dial(cloud), install, wait)
+				c, err := fake.Dial(cmd.Context(), cloud)
+				if err != nil {
+					return nobody(fmt.Errorf("cloud %s: %w", cloud, err))
+				}
+				return endAll(cmd.Context(), cmd.OutOrStdout(), c, install, wait)
 			}
 			c, err := dial(cmd.Context(), o.state)
 			if err != nil {

@@ -18,7 +18,6 @@ import (
 	"lowtide/functions/rebalance"
 	"lowtide/functions/verify"
 	"lowtide/shared/bus"
-	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
 	host "lowtide/shared/fn/jetstream"
 	"lowtide/shared/plan"
@@ -86,15 +85,34 @@ func (r *ring) close() {
 }
 
 // functions wires what one process serves, in the order of the ring.
-func (r *ring) functions(ctx context.Context, cloud provider.Provider, data provision.UserData) ([]fn.Function, error) {
-	open := func(name string) store.Bucket {
-		return lazily(ctx, r.js, name)
+func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[string]string) ([]fn.Function, error) {
+	var firstErr error
+	bucket := func(name string) store.Bucket {
+		b, err := store.Open(ctx, r.js, name, 1)
+		if err != nil && firstErr == nil {
+			firstErr = fmt.Errorf("bucket %s: %w", name, err)
+		}
+		return b
 	}
-	_ = open
-	return nil, fmt.Errorf("wired in the next step")
+	objects, err := store.OpenObjects(ctx, r.js, "offers", 1)
+	if err != nil {
+		return nil, fmt.Errorf("bucket offers: %w", err)
+	}
+	market, claims := bucket(marketBucket), bucket("claims")
+	carry := provision.Options{Now: r.clock.Now, UserData: data}
+	fns := []fn.Function{
+		prices.New("prices", []string{r.fleet}, []provider.Provider{cloud}, market, objects, prices.Options{Now: r.clock.Now}),
+		census.New("census", r.install, cloud, claims, bucket("census"), census.Options{Now: r.clock.Now, Fleet: r.fleet}),
+		verify.New(bucket("benchmarks"), r.clock.Real),
+		rebalance.New(rebalance.Config{
+			Fleet: r.fleet, Install: r.install, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Batch: 128,
+		}).Function(),
+		provision.New("provision", cloud, claims, carry),
+		provision.Twins("provision-twins", cloud, claims, carry),
+		ledger.New(r.fleet, bucket("ledger")),
+	}
+	return fns, firstErr
 }
-
-func lazily(context.Context, jetstream.JetStream, string) store.Bucket { return nil }
 
 // tick says clock.ticked until ctx ends.
 func (r *ring) tick(ctx context.Context, every time.Duration) {
@@ -111,4 +129,3 @@ func (r *ring) tick(ctx context.Context, every time.Duration) {
 	}
 }
 
-var _ = []any{census.New, ledger.New, prices.New, rebalance.New, verify.New, fleet.New}

@@ -209,7 +209,11 @@ func begin(ctx context.Context, dir string, f runFlags, clock fn.Clock, traces [
 	if err = d.openCloud(ctx, dir, f, traces); err != nil {
 		return nil, err
 	}
-	functions, err := d.functions(ctx, d.cloud, userData(d.ring, dir))
+	data, err := userData(d.ring, dir)
+	if err != nil {
+		return nil, err
+	}
+	functions, err := d.functions(ctx, d.cloud, data)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +233,11 @@ func begin(ctx context.Context, dir string, f runFlags, clock fn.Clock, traces [
 // openCloud makes the fake cloud in this process, or finds the one that lives elsewhere.
 func (d *deck) openCloud(ctx context.Context, dir string, f runFlags, traces []market.Trace) error {
 	if f.cloud != "" {
-		d.cloud = fake.Dial(f.cloud)
+		c, err := fake.Dial(ctx, f.cloud)
+		if err != nil {
+			return nobody(fmt.Errorf("cloud %s: %w", f.cloud, err))
+		}
+		d.cloud = c
 		return nil
 	}
 	self, err := os.Executable()
