@@ -49,8 +49,12 @@ func main() {
 	if err := root().ExecuteContext(ctx); err != nil {
 		fmt.Fprintln(os.Stderr, "lowtide: "+err.Error())
 		var c coded
-		if errors.As(err, &c) {
+		var proof benchrunner.Exit
+		switch {
+		case errors.As(err, &c):
 			os.Exit(c.code)
+		case errors.As(err, &proof):
+			os.Exit(benchrunner.Code(err)) // its own codes: whoever ordered the proof reads them
 		}
 		os.Exit(exitUsage) // what cobra refuses is usage
 	}
