@@ -150,6 +150,9 @@ func (d *Decider) load(ctx context.Context, batch []fn.Delivery) error {
 	if err := json.Unmarshal(b, &m); err != nil {
 		return fmt.Errorf("read market: %w", err)
 	}
+	if len(m.Offers) == 0 {
+		return nil // no cloud has answered yet: nothing can be promised or refused on that
+	}
 	d.book = plan.NewBook(&m)
 	for _, w := range d.state.Workloads {
 		w.Review = time.Time{} // everything is looked at again under new prices

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 
@@ -93,7 +94,7 @@ func play(t *testing.T, o world.Options, specs []fleet.Spec, limit time.Duration
 			bad("%s is stuck: %+v", s.Name, j)
 			continue
 		}
-		if !s.Deadline.IsZero() && j.Ended.After(s.Deadline) && !o.Late() {
+		if !s.Deadline.IsZero() && j.Ended.After(s.Deadline) {
 			bad("%s missed its deadline by %s", s.Name, j.Ended.Sub(s.Deadline))
 		}
 		var seed uint64
@@ -138,7 +139,38 @@ func rounds(t *testing.T, short, long int) int {
 	return short
 }
 
+// tally sums rounds up, so that a run shows what it has been through.
+type tally struct {
+	sync.Mutex
+	rounds, machines, runs, restores int
+	lost, steps                      int64
+	hours                            float64
+}
+
+func (s *tally) add(w *world.World, specs []fleet.Spec) {
+	s.Lock()
+	defer s.Unlock()
+	s.rounds++
+	s.machines += len(w.Cloud.Bill().Ours())
+	s.runs += len(w.Log.Lives)
+	s.hours += w.Host.Now().Sub(start).Hours()
+	s.steps += int64(len(w.Log.Steps))
+	for _, j := range specs {
+		for _, x := range w.Lost(j.Name) {
+			s.lost += x.Steps
+			if x.From > 0 {
+				s.restores++
+			}
+		}
+	}
+}
+
 func TestChaos(t *testing.T) {
+	var sum tally
+	t.Cleanup(func() {
+		t.Logf("%d rounds, %.0f hours: %d machines, %d runs, %d restores, %d steps of which %d were made again",
+			sum.rounds, sum.hours, sum.machines, sum.runs, sum.restores, sum.steps, sum.lost)
+	})
 	for seed := range uint64(rounds(t, 12, 300)) {
 		if only := os.Getenv("LOWTIDE_SEED"); only != "" && only != fmt.Sprint(seed) {
 			continue
@@ -146,6 +178,7 @@ func TestChaos(t *testing.T) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
 			w, wrong := play(t, chaos(seed), jobs(), 72*time.Hour)
+			sum.add(w, jobs())
 			for _, x := range wrong {
 				t.Error(x)
 			}
@@ -167,7 +200,7 @@ func TestOneSeedGivesOneHistory(t *testing.T) {
 	}
 }
 
-func TestCalm(t *testing.T) {
+func TestInACalmWorldThreeJobsTakeOneMachineEachAndAMoveForEachLoss(t *testing.T) {
 	o := chaos(3)
 	o.Faults, o.Crash, o.Holder = memory.Faults{}, 0, 0
 	o.Cloud = fake.Config{}
@@ -175,6 +208,7 @@ func TestCalm(t *testing.T) {
 	for _, x := range wrong {
 		t.Error(x)
 	}
-	t.Log(w.Host.Now().Sub(start), w.Host.Counts())
-	t.Log(w.Story())
+	if got, want := len(w.Cloud.Bill().Ours()), len(w.Log.Lives); got != want {
+		t.Errorf("%d machines for %d runs:\n%s", got, want, w.Story())
+	}
 }

@@ -25,16 +25,16 @@ import (
 
 // Options make a world.
 type Options struct {
-	Seed     uint64
-	Start    time.Time
-	Traces   []market.Trace
-	Faults   memory.Faults // of messages and functions
-	Cloud    fake.Config   // Traces, Seed, Now, Launcher and OnNotice are set here
-	Rate     float64       // steps a job executes in a second
-	Lease    time.Duration
-	Crash    float64 // chance at each outward act of an agent that its process dies there
-	Holder   float64 // chance a minute that a machine's workload and holder die
-	Unbilled bool    // notices reach nobody but the machine
+	Seed   uint64
+	Start  time.Time
+	Traces []market.Trace
+	Faults memory.Faults // of messages and functions
+	Cloud  fake.Config   // Traces, Seed, Now, Launcher and OnNotice are set here
+	Rate   float64       // steps a job executes in a second
+	Lease  time.Duration
+	Crash  float64 // chance at each outward act of an agent that its process dies there
+	Holder float64 // chance a minute that a machine's workload and holder die
+	Silent bool    // notices reach nobody but the machine
 }
 
 // World is one such world.
@@ -172,7 +172,7 @@ func (w *World) notice(n fake.Notice) {
 	if m := w.Machines[n.ID]; m != nil {
 		m.Interrupt(agent.Notice{Action: n.Action, Time: n.EndsBy})
 	}
-	if !w.o.Unbilled {
+	if !w.o.Silent {
 		w.Host.Publish(events.New(fleetName, "notices", n.At, events.InstanceInterrupted{
 			Cloud: n.Cloud, Account: n.Account, Machine: n.Machine, ID: n.ID, EndsBy: n.EndsBy, Action: n.Action, Noticed: "eventbridge",
 		}))
@@ -259,10 +259,6 @@ func (w *World) Foreign(id string) bool {
 	}
 	return false
 }
-
-// Late says that no promise about deadlines holds: on-demand capacity is refused, or the cloud is away, beyond what the
-// guard reckons with.
-func (o Options) Late() bool { return false }
 
 // Story is the bill and the runs, to compare and to read.
 func (w *World) Story() string {
