@@ -28,27 +28,45 @@ func machine(cards ...card) gputest.Machine { return gputest.Machine{Cards: card
 var (
 	a100 = card{"name": "NVIDIA A100-SXM4-80GB", "links": 12, "link_mbps": 25000, "mig": 0}
 	a800 = with(a100, card{"name": "NVIDIA A800-SXM4-80GB", "device": "20f3", "subsystem": "17f4", "links": 8})
-	h100 = card{"name": "NVIDIA H100 80GB HBM3", "device": "2330", "subsystem": "16c1", "cc": "9.0", "units": 132, "l2_mb": 50,
+	h100 = card{
+		"name": "NVIDIA H100 80GB HBM3", "device": "2330", "subsystem": "16c1", "cc": "9.0", "units": 132, "l2_mb": 50,
 		"memory_mb": 81559, "tflops": 738, "fp64_tflops": 55, "bandwidth_gbs": 2900, "links": 18, "link_mbps": 26562, "mig": 0,
-		"default_w": 700, "power_w": 690, "clock": 1420, "max_clock": 1980, "pcie_gen": 5, "pcie_gbs": 52}
-	h200 = with(h100, card{"name": "NVIDIA H200", "device": "2335", "subsystem": "18be", "l2_mb": 60, "bus_bits": 6144,
-		"memory_mb": 143771, "tflops": 757, "bandwidth_gbs": 4200})
-	t4 = card{"name": "Tesla T4", "device": "1eb8", "subsystem": "12a2", "cc": "7.5", "units": 40, "bus_bits": 256, "l2_mb": 4,
+		"default_w": 700, "power_w": 690, "clock": 1420, "max_clock": 1980, "pcie_gen": 5, "pcie_gbs": 52,
+	}
+	h200 = with(h100, card{
+		"name": "NVIDIA H200", "device": "2335", "subsystem": "18be", "l2_mb": 60, "bus_bits": 6144,
+		"memory_mb": 143771, "tflops": 757, "bandwidth_gbs": 4200,
+	})
+	t4 = card{
+		"name": "Tesla T4", "device": "1eb8", "subsystem": "12a2", "cc": "7.5", "units": 40, "bus_bits": 256, "l2_mb": 4,
 		"memory_mb": 15360, "tflops": 24.3, "fp64_tflops": 0.25, "bandwidth_gbs": 250, "default_w": 70, "power_w": 69,
-		"clock": 620, "max_clock": 1590, "pcie_gen": 3, "pcie_gbs": 12.5}
-	l4 = card{"name": "NVIDIA L4", "device": "27b8", "subsystem": "16ee", "cc": "8.9", "units": 58, "bus_bits": 192, "l2_mb": 48,
-		"memory_mb": 23034, "tflops": 66, "fp64_tflops": 0.45, "bandwidth_gbs": 260, "default_w": 72, "clock": 1180}
-	rtx4090 = card{"name": "NVIDIA GeForce RTX 4090", "device": "2684", "subsystem": "16f3", "cc": "8.9", "units": 128,
+		"clock": 620, "max_clock": 1590, "pcie_gen": 3, "pcie_gbs": 12.5,
+	}
+	l4 = card{
+		"name": "NVIDIA L4", "device": "27b8", "subsystem": "16ee", "cc": "8.9", "units": 58, "bus_bits": 192, "l2_mb": 48,
+		"memory_mb": 23034, "tflops": 66, "fp64_tflops": 0.45, "bandwidth_gbs": 260, "default_w": 72, "clock": 1180,
+	}
+	rtx4090 = card{
+		"name": "NVIDIA GeForce RTX 4090", "device": "2684", "subsystem": "16f3", "cc": "8.9", "units": 128,
 		"bus_bits": 384, "l2_mb": 72, "memory_mb": 24564, "tflops": 163, "fp64_tflops": 1.2, "bandwidth_gbs": 920,
-		"default_w": 450, "clock": 2550, "ecc": -1}
-	l40s = card{"name": "NVIDIA L40S", "device": "26b9", "subsystem": "1851", "cc": "8.9", "units": 142, "bus_bits": 384,
-		"l2_mb": 96, "memory_mb": 46068, "tflops": 262, "fp64_tflops": 1.3, "bandwidth_gbs": 720, "default_w": 350, "clock": 1900}
-	a10 = card{"name": "NVIDIA A10", "device": "2236", "subsystem": "1482", "cc": "8.6", "units": 72, "bus_bits": 384, "l2_mb": 6,
-		"memory_mb": 23028, "tflops": 54, "fp64_tflops": 0.45, "bandwidth_gbs": 500, "default_w": 150, "clock": 800}
-	a30 = card{"name": "NVIDIA A30", "device": "20b7", "subsystem": "1532", "units": 56, "bus_bits": 3072, "l2_mb": 24,
-		"memory_mb": 24576, "tflops": 140, "bandwidth_gbs": 800, "default_w": 165, "clock": 1300, "mig": 0}
-	cmp170 = card{"name": "NVIDIA CMP 170HX", "device": "20c2", "subsystem": "1585", "units": 70, "bus_bits": 4096, "l2_mb": 32,
-		"memory_mb": 8192, "tflops": 150, "bandwidth_gbs": 1300, "default_w": 250, "ecc": -1}
+		"default_w": 450, "clock": 2550, "ecc": -1,
+	}
+	l40s = card{
+		"name": "NVIDIA L40S", "device": "26b9", "subsystem": "1851", "cc": "8.9", "units": 142, "bus_bits": 384,
+		"l2_mb": 96, "memory_mb": 46068, "tflops": 262, "fp64_tflops": 1.3, "bandwidth_gbs": 720, "default_w": 350, "clock": 1900,
+	}
+	a10 = card{
+		"name": "NVIDIA A10", "device": "2236", "subsystem": "1482", "cc": "8.6", "units": 72, "bus_bits": 384, "l2_mb": 6,
+		"memory_mb": 23028, "tflops": 54, "fp64_tflops": 0.45, "bandwidth_gbs": 500, "default_w": 150, "clock": 800,
+	}
+	a30 = card{
+		"name": "NVIDIA A30", "device": "20b7", "subsystem": "1532", "units": 56, "bus_bits": 3072, "l2_mb": 24,
+		"memory_mb": 24576, "tflops": 140, "bandwidth_gbs": 800, "default_w": 165, "clock": 1300, "mig": 0,
+	}
+	cmp170 = card{
+		"name": "NVIDIA CMP 170HX", "device": "20c2", "subsystem": "1585", "units": 70, "bus_bits": 4096, "l2_mb": 32,
+		"memory_mb": 8192, "tflops": 150, "bandwidth_gbs": 1300, "default_w": 250, "ecc": -1,
+	}
 )
 
 // devices is the table: a machine, and the verdict and cause that it must get.
@@ -109,13 +127,17 @@ var devices = []struct {
 	{"A800 sold as A100", machine(a800), []string{"--claim", "A100-SXM4-80GB"}, suite.Fail, gpu.NotAsSold},
 	{"CMP 170HX", machine(cmp170), nil, suite.Fail, gpu.MiningCard},
 	{"CMP 170HX renamed A100", machine(with(cmp170, card{"name": "NVIDIA A100-SXM4-80GB"})), nil, suite.Fail, gpu.MiningCard},
-	{"CMP 170HX with A100's id and name", machine(with(cmp170, card{"name": "NVIDIA A100-SXM4-80GB", "device": "20b2",
-		"subsystem": "1463"})), nil, suite.Fail, gpu.SiliconMismatch},
+	{"CMP 170HX with A100's id and name", machine(with(cmp170, card{
+		"name": "NVIDIA A100-SXM4-80GB", "device": "20b2",
+		"subsystem": "1463",
+	})), nil, suite.Fail, gpu.SiliconMismatch},
 	{"P106 sold as a gaming card", machine(with(rtx4090, card{"name": "NVIDIA P106-100", "device": "1c07"})), nil, suite.Fail, gpu.MiningCard},
 	{"RTX 4090 with doubled memory", machine(with(rtx4090, card{"memory_mb": 49140})), nil, suite.Fail, gpu.MemoryModified},
 	{"RTX 4090 with half its memory real", machine(with(rtx4090, card{"real_memory_mb": 12288})), nil, suite.Fail, gpu.MemoryMissing},
-	{"RTX 4090 on other silicon", machine(with(rtx4090, card{"units": 46, "device": "2204", "cuda_memory_mb": 8192, "tflops": 17,
-		"bandwidth_gbs": 210})), nil, suite.Fail, gpu.NameMismatch},
+	{"RTX 4090 on other silicon", machine(with(rtx4090, card{
+		"units": 46, "device": "2204", "cuda_memory_mb": 8192, "tflops": 17,
+		"bandwidth_gbs": 210,
+	})), nil, suite.Fail, gpu.NameMismatch},
 	{"A100 with slow memory", machine(with(a100, card{"bandwidth_gbs": 700})), nil, suite.Fail, gpu.BandwidthBelow},
 	{"NVML and CUDA tell two names", machine(with(a100, card{"cuda_name": "Tesla T4"})), nil, suite.Fail, gpu.WitnessMismatch},
 	{"NVML and CUDA tell two chips", machine(with(a100, card{"cuda_cc": "7.5"})), nil, suite.Fail, gpu.WitnessMismatch},

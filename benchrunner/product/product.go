@@ -33,8 +33,10 @@ type Problem struct {
 // New seeds a problem. Equal nonces and sizes give equal inputs.
 func New(nonce string, n int) Problem {
 	sum := sha256.Sum256([]byte("lowtide benchmark inputs\x00" + nonce))
-	return Problem{N: n, nonce: nonce,
-		a: binary.LittleEndian.Uint64(sum[0:]), b: binary.LittleEndian.Uint64(sum[8:])}
+	return Problem{
+		N: n, nonce: nonce,
+		a: binary.LittleEndian.Uint64(sum[0:]), b: binary.LittleEndian.Uint64(sum[8:]),
+	}
 }
 
 // Flops is the work of one product: a multiplication and an addition for each of n³ terms.

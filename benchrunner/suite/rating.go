@@ -184,8 +184,10 @@ func tableRating(id gpu.Identity, o Options) rating {
 	row, ok := gpu.Lookup(device, subsystem, id.Name)
 	var r rating
 	if ok {
-		r = rating{row: &row, sku: row.SKU, reference: row.Reference, datasheet: row.Datasheet, grade: row.Grade,
-			binding: row.Binding()}
+		r = rating{
+			row: &row, sku: row.SKU, reference: row.Reference, datasheet: row.Datasheet, grade: row.Grade,
+			binding: row.Binding(),
+		}
 	}
 	if o.Rated > 0 {
 		r.reference, r.grade, r.binding = o.Rated, gpu.GradeA, true

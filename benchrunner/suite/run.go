@@ -28,8 +28,10 @@ func Run(ctx context.Context, o Options) (Result, error) {
 		return Result{}, err
 	}
 	began := time.Now()
-	r := Result{Schema: 1, Nonce: o.Nonce, Backend: o.Backend, Suite: o.Suite, Basis: o.Basis, Size: o.Size,
-		Started: began.UTC()}
+	r := Result{
+		Schema: 1, Nonce: o.Nonce, Backend: o.Backend, Suite: o.Suite, Basis: o.Basis, Size: o.Size,
+		Started: began.UTC(),
+	}
 	problem := product.New(o.Nonce, o.Size)
 	r.Precision = "fp16_fp32"
 	if o.Backend == "cpu" {
@@ -84,7 +86,8 @@ func open(ctx context.Context, o Options, problem product.Problem) (backend.Back
 	deadline := time.Now().Add(o.Boot)
 	for {
 		b, err := backend.Open(ctx, o.Backend, backend.Options{
-			Problem: problem, Threads: o.Threads, Throttle: o.Throttle, Sysfs: o.Sysfs})
+			Problem: problem, Threads: o.Threads, Throttle: o.Throttle, Sysfs: o.Sysfs,
+		})
 		absent := errors.Is(err, backend.ErrNoDriver) || errors.Is(err, backend.ErrNoDevice)
 		if !absent || time.Now().Add(retry).After(deadline) {
 			return b, err
@@ -136,11 +139,17 @@ func causeOf(err error) (gpu.Cause, bool) {
 		err   error
 		cause gpu.Cause
 	}{
-		{backend.ErrNotBuilt, gpu.BackendNotBuilt}, {backend.ErrNoDriver, gpu.NoDriver},
-		{backend.ErrNoDevice, gpu.NoDevice}, {backend.ErrNoLibrary, gpu.LibraryUnfit},
-		{backend.ErrUnfit, gpu.LibraryUnfit}, {backend.ErrLost, gpu.Lost}, {backend.ErrECC, gpu.ECCUncorrected},
-		{backend.ErrMemory, gpu.MemoryBusy}, {backend.ErrFabric, gpu.FabricManager},
-		{backend.ErrShared, gpu.SharedByMPS}, {backend.ErrBroken, gpu.DriverError},
+		{backend.ErrNotBuilt, gpu.BackendNotBuilt},
+		{backend.ErrNoDriver, gpu.NoDriver},
+		{backend.ErrNoDevice, gpu.NoDevice},
+		{backend.ErrNoLibrary, gpu.LibraryUnfit},
+		{backend.ErrUnfit, gpu.LibraryUnfit},
+		{backend.ErrLost, gpu.Lost},
+		{backend.ErrECC, gpu.ECCUncorrected},
+		{backend.ErrMemory, gpu.MemoryBusy},
+		{backend.ErrFabric, gpu.FabricManager},
+		{backend.ErrShared, gpu.SharedByMPS},
+		{backend.ErrBroken, gpu.DriverError},
 		{backend.ErrClock, gpu.DriverImpossible},
 	} {
 		if errors.Is(err, known.err) {
@@ -380,8 +389,10 @@ func (x *run) window(ctx context.Context) (w Window, samples []gpu.Sample, spent
 	if block.Busy > 0 {
 		x.busy = append(x.busy, block.Busy)
 	}
-	return Window{TFLOPS: block.Rate / 1e12, Device: block.Device.Seconds(), Host: block.Host.Seconds(),
-		Multiplies: block.Multiplies, Sample: gpu.Mean(samples)}, samples, block.Device, nil
+	return Window{
+		TFLOPS: block.Rate / 1e12, Device: block.Device.Seconds(), Host: block.Host.Seconds(),
+		Multiplies: block.Multiplies, Sample: gpu.Mean(samples),
+	}, samples, block.Device, nil
 }
 
 func (x *run) rates() []float64 {

@@ -118,8 +118,14 @@ func TestAnUnbuiltBackendRejectsNothing(t *testing.T) {
 
 func TestSenselessOptionsAreRefused(t *testing.T) {
 	for _, o := range []suite.Options{
-		{Backend: "abacus"}, {Suite: "slow"}, {Basis: "hope"}, {Windows: 2}, {Window: -time.Second}, {Rated: -1},
-		{GPUs: []int{7}}, {Throttle: 2},
+		{Backend: "abacus"},
+		{Suite: "slow"},
+		{Basis: "hope"},
+		{Windows: 2},
+		{Window: -time.Second},
+		{Rated: -1},
+		{GPUs: []int{7}},
+		{Throttle: 2},
 	} {
 		if _, err := suite.Run(context.Background(), o); err == nil {
 			t.Errorf("%+v was accepted", o)
@@ -152,8 +158,10 @@ func TestAResultSurvivesJSON(t *testing.T) {
 	if !bytes.Equal(text, again) {
 		t.Errorf("got %s, want %s", again, text)
 	}
-	for _, field := range []string{"nonce", "backend", "suite", "started", "elapsed", "verdict", "devices", "measured_tflops",
-		"rated_tflops", "basis", "ratio_reference", "lower95", "upper95", "windows", "product", "identity", "health"} {
+	for _, field := range []string{
+		"nonce", "backend", "suite", "started", "elapsed", "verdict", "devices", "measured_tflops",
+		"rated_tflops", "basis", "ratio_reference", "lower95", "upper95", "windows", "product", "identity", "health",
+	} {
 		if !strings.Contains(string(text), `"`+field+`"`) {
 			t.Errorf("no field %q in %s", field, text)
 		}
@@ -209,21 +217,16 @@ func TestAnAnswerIsHeldAgainstItsOrder(t *testing.T) {
 }
 
 func TestABusyHostIsNotABadMachine(t *testing.T) {
-	stop := make(chan struct{})
+	stop, cancel := context.WithCancel(t.Context())
 	var wait sync.WaitGroup
 	for range 2 * runtime.GOMAXPROCS(0) {
 		wait.Go(func() {
-			for {
-				select {
-				case <-stop:
-					return
-				default:
-				}
+			for stop.Err() == nil { // checking is the load
 			}
 		})
 	}
 	r := quick(t, nil)
-	close(stop)
+	cancel()
 	wait.Wait()
 	if r.Verdict == suite.Fail {
 		t.Errorf("got fail, want pass or inconclusive: %v", r.Devices[0].Causes)

@@ -144,13 +144,13 @@ func (s *Store) seal(kind string, v any) ([]byte, error) {
 func (s *Store) unseal(kind, key string, data []byte, v any) error {
 	var e sealed
 	if err := json.Unmarshal(data, &e); err != nil {
-		return fmt.Errorf("%w: %s: %v", ErrCorrupt, key, err)
+		return fmt.Errorf("%w: %s: %w", ErrCorrupt, key, err)
 	}
 	if !hmac.Equal([]byte(e.MAC), []byte(s.mac(kind, e.Body))) {
 		return fmt.Errorf("%w: %s: its seal is not ours", ErrCorrupt, key)
 	}
 	if err := json.Unmarshal(e.Body, v); err != nil {
-		return fmt.Errorf("%w: %s: %v", ErrCorrupt, key, err)
+		return fmt.Errorf("%w: %s: %w", ErrCorrupt, key, err)
 	}
 	return nil
 }

@@ -157,12 +157,11 @@ func (l *list[T]) get() []T {
 
 // heard collects what a function was given.
 type heard struct {
-	mu     sync.Mutex
-	calls  [][]uint64
-	beats  []uint64
-	at     []time.Time
-	counts map[uint64]int
-	seqs   []uint64
+	mu    sync.Mutex
+	calls [][]uint64
+	beats []uint64
+	at    []time.Time
+	seqs  []uint64
 }
 
 func (h *heard) note(batch []fn.Delivery) {

@@ -158,8 +158,10 @@ func Found(c Cause, format string, args ...any) Finding {
 
 // Differ makes a finding of two values that should be one.
 func Differ(c Cause, what string, want any, wantBy string, got any, gotBy string) Finding {
-	return Finding{Cause: c, Class: c.Class(), Detail: what,
-		Want: fmt.Sprint(want), WantBy: wantBy, Got: fmt.Sprint(got), GotBy: gotBy}
+	return Finding{
+		Cause: c, Class: c.Class(), Detail: what,
+		Want: fmt.Sprint(want), WantBy: wantBy, Got: fmt.Sprint(got), GotBy: gotBy,
+	}
 }
 
 // String is the finding as one line for people.

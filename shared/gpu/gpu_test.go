@@ -126,13 +126,18 @@ func ptr[T any](v T) *T { return &v }
 // a100 is a healthy device by all witnesses.
 func a100() gpu.Identity {
 	vendor, device, subsystem := gpu.ID(0x10de), gpu.ID(0x20b2), gpu.ID(0x1463)
-	return gpu.Identity{Name: "NVIDIA A100-SXM4-80GB", UUID: "GPU-1", PCI: "00000000:01:00.0",
-		NVML: &gpu.Witness{Name: "NVIDIA A100-SXM4-80GB", UUID: "GPU-1", Vendor: &vendor, Device: &device, Subsystem: &subsystem,
+	return gpu.Identity{
+		Name: "NVIDIA A100-SXM4-80GB", UUID: "GPU-1", PCI: "00000000:01:00.0",
+		NVML: &gpu.Witness{
+			Name: "NVIDIA A100-SXM4-80GB", UUID: "GPU-1", Vendor: &vendor, Device: &device, Subsystem: &subsystem,
 			Compute: "8.0", BusBits: ptr(5120), Memory: ptr(uint64(80 << 30)), Used: ptr(uint64(500 << 20)),
-			Links: ptr(12), NVLink: ptr(600.0), ECC: ptr(true), MIG: ptr(false), Processes: ptr(0), Busy: ptr(0)},
+			Links: ptr(12), NVLink: ptr(600.0), ECC: ptr(true), MIG: ptr(false), Processes: ptr(0), Busy: ptr(0),
+		},
 		Sysfs: &gpu.Witness{Vendor: &vendor, Device: &device, Subsystem: &subsystem},
-		CUDA: &gpu.Witness{Name: "NVIDIA A100-SXM4-80GB", UUID: "gpu-1", Compute: "8.0", Units: ptr(108), BusBits: ptr(5120),
-			L2: ptr(uint64(40 << 20)), Memory: ptr(uint64(79 << 30))},
+		CUDA: &gpu.Witness{
+			Name: "NVIDIA A100-SXM4-80GB", UUID: "gpu-1", Compute: "8.0", Units: ptr(108), BusBits: ptr(5120),
+			L2: ptr(uint64(40 << 20)), Memory: ptr(uint64(79 << 30)),
+		},
 	}
 }
 

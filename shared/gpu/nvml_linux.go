@@ -56,7 +56,7 @@ func OpenNVML() (*NVML, error) {
 }
 
 // Close unloads the library.
-func (n *NVML) Close() { n.lib.Shutdown() }
+func (n *NVML) Close() { _ = n.lib.Shutdown() }
 
 // Count is how many devices the driver lists, lost ones included.
 func (n *NVML) Count() int { return len(n.devices) }

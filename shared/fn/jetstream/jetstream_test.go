@@ -109,10 +109,7 @@ func (l ledger) read(ctx context.Context) (pos uint64, counted []uint64, rev uin
 	text := string(val)
 	i := slices.Index(val, ' ')
 	pos, err = strconv.ParseUint(text[:i], 10, 64)
-	for _, f := range splitNumbers(text[i+2 : len(text)-1]) {
-		counted = append(counted, f)
-	}
-	return pos, counted, rev, err
+	return pos, splitNumbers(text[i+2 : len(text)-1]), rev, err
 }
 
 func splitNumbers(s string) (all []uint64) {

@@ -75,7 +75,7 @@ func (w *worker) catchUp(past []int) {
 	slices.Sort(past)
 	for _, pos := range past {
 		s := w.h.log[pos]
-		fleet, key := "", ""
+		var fleet, key string
 		if s.bad == nil {
 			fleet, key = events.Token(s.event.Fleet), s.event.Data.Key()
 		} else {
