@@ -40,7 +40,7 @@ func beat(n uint64) events.Event {
 func number(d fn.Delivery) uint64 { return d.Event.Data.(events.MachineHeard).Beat }
 
 // serve runs functions on a connection of their own until its result is called.
-func serve(t *testing.T, s *embedded.Server, fs ...fn.Function) (h *live.Host, stop func()) {
+func serve(t testing.TB, s *embedded.Server, fs ...fn.Function) (h *live.Host, stop func()) {
 	t.Helper()
 	nc, _ := natstest.Connect(t, s)
 	h, err := live.New(nc, live.Options{Log: quiet})
@@ -49,12 +49,16 @@ func serve(t *testing.T, s *embedded.Server, fs ...fn.Function) (h *live.Host, s
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- h.Serve(ctx, fs...) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
+	go func() {
+		err := h.Serve(ctx, fs...)
+		if err != nil {
 			t.Error(err)
 		}
+		ended <- err
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-ended
 	})
 	t.Cleanup(stop)
 	return h, stop
