@@ -143,6 +143,10 @@ func (a *Agent) proved(b fleet.Benchmark, got events.BenchmarkFinished, err erro
 	if err != nil {
 		got.Error = clip(a.mask(err.Error()))
 	}
+	if got.Nonce != b.Nonce && got.Nonce != "" && got.Error == "" {
+		// An answer to another question proves nothing; verify must not take it for one to this.
+		got = events.BenchmarkFinished{Error: clip(fmt.Sprintf("the runner answered nonce %q", got.Nonce))}
+	}
 	got.Machine, got.Nonce = a.cfg.Machine, b.Nonce
 	if got.Suite == "" {
 		got.Suite = b.Suite
