@@ -13,17 +13,42 @@ func Kinds() map[Kind]reflect.Type { return kinds }
 var kinds = func() map[Kind]reflect.Type {
 	m := map[Kind]reflect.Type{}
 	for _, f := range []Fact{
-		ClockTicked{}, PriceChanged{},
-		InstanceInterrupted{}, InstanceAtRisk{},
-		WorkloadSubmitted{}, WorkloadChanged{}, WorkloadWithdrawn{}, WorkloadPaused{}, WorkloadResumed{},
-		WorkloadAccepted{}, WorkloadRefused{},
-		PolicySet{}, BudgetWarned{}, BudgetExhausted{},
-		PlanProposed{}, PlanApproved{}, PlanRejected{}, PlanMade{}, PlanFailed{},
-		InstanceLaunched{}, InstanceEnded{}, InstanceFound{}, InstanceLost{},
-		OrderGiven{}, MachineHeard{}, InstanceReady{},
-		WorkloadStarted{}, WorkloadProgressed{}, WorkloadStopped{}, WorkloadFinished{}, WorkloadFailed{},
-		CheckpointSaved{}, CheckpointFailed{},
-		BenchmarkFinished{}, InstanceVerified{}, InstanceRejected{},
+		ClockTicked{},
+		PriceChanged{},
+		InstanceInterrupted{},
+		InstanceAtRisk{},
+		WorkloadSubmitted{},
+		WorkloadChanged{},
+		WorkloadWithdrawn{},
+		WorkloadPaused{},
+		WorkloadResumed{},
+		WorkloadAccepted{},
+		WorkloadRefused{},
+		PolicySet{},
+		BudgetWarned{},
+		BudgetExhausted{},
+		PlanProposed{},
+		PlanApproved{},
+		PlanRejected{},
+		PlanMade{},
+		PlanFailed{},
+		InstanceLaunched{},
+		InstanceEnded{},
+		InstanceFound{},
+		InstanceLost{},
+		OrderGiven{},
+		MachineHeard{},
+		InstanceReady{},
+		WorkloadStarted{},
+		WorkloadProgressed{},
+		WorkloadStopped{},
+		WorkloadFinished{},
+		WorkloadFailed{},
+		CheckpointSaved{},
+		CheckpointFailed{},
+		BenchmarkFinished{},
+		InstanceVerified{},
+		InstanceRejected{},
 	} {
 		m[f.Kind()] = reflect.TypeOf(f)
 	}
@@ -99,11 +124,13 @@ type WorkloadResumed struct {
 
 // WorkloadAccepted is a promise: the worst case, all on demand, fits deadline and budget.
 type WorkloadAccepted struct {
-	Workload string      `json:"workload"`
-	Worst    fleet.Money `json:"worst"`             // committed
-	Bound    fleet.Money `json:"bound"`             // the bill if the control plane dies for ever right after the next purchase
-	Finish   time.Time   `json:"finish"`            // when it ends at the latest, all on demand from now
-	Deadline time.Time   `json:"deadline,omitzero"` // promised
+	Workload string                   `json:"workload"`
+	Worst    fleet.Money              `json:"worst"`             // committed
+	Baseline fleet.Money              `json:"baseline,omitzero"` // the work on demand from the first second, without any start-up
+	Budget   fleet.Maybe[fleet.Money] `json:"budget,omitzero"`
+	Bound    fleet.Money              `json:"bound"`             // the bill if the control plane dies for ever right after the next purchase
+	Finish   time.Time                `json:"finish"`            // when it ends at the latest, all on demand from now
+	Deadline time.Time                `json:"deadline,omitzero"` // promised
 }
 
 // WorkloadRefused says why a workload cannot be promised.

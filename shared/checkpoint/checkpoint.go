@@ -102,6 +102,7 @@ type workload struct {
 	mu        sync.Mutex
 	chunks    map[string]stored // by keyed hash; nil until listed
 	distrust  map[string]bool   // chunk names that did not verify
+	synced    map[string]bool   // chunk names of a file store that are surely on its disk
 	beginning map[int64]ID      // what each begun epoch began from
 }
 
@@ -145,6 +146,7 @@ func (s *Store) of(name string) (*workload, error) {
 		w = &workload{
 			saving:    make(chan struct{}, 1),
 			distrust:  map[string]bool{},
+			synced:    map[string]bool{},
 			beginning: map[int64]ID{},
 		}
 		s.workloads[name] = w

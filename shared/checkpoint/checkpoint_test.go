@@ -175,6 +175,13 @@ func TestARestoreIsEqualByteForByteWithModesLinksAndEmptyDirectories(t *testing.
 	}
 }
 
+func TestACheckpointOfEmptyFilesIsOne(t *testing.T) {
+	s, _ := onDisk(t, small)
+	dir := tree(t, map[string]string{"done": ""})
+	save(t, s, at(1, 1), dir)
+	same(t, restored(t, s, at(1, 1)), content(t, dir))
+}
+
 func TestASingleFileIsACheckpointToo(t *testing.T) {
 	s := checkpoint.New(memory(t), key, small)
 	dir := tree(t, map[string]string{"step-7.ckpt": noise(1, 2500), "another": "not this"})

@@ -77,7 +77,7 @@ type File struct {
 	Path   string      `json:"path"`             // relative, with slashes
 	Mode   fs.FileMode `json:"mode"`             // type and permission bits
 	Size   int64       `json:"size,omitempty"`   // bytes; regular files only
-	SHA256 string      `json:"sha256,omitempty"` // hex, of the whole file; regular files only
+	Hash   string      `json:"hash,omitempty"`   // hex; SHA-256 over the SHA-256 of each chunk, in order; regular files only
 	Link   string      `json:"link,omitempty"`   // where a symbolic link points
 	Chunks []Chunk     `json:"chunks,omitempty"` // in order
 }
@@ -102,7 +102,7 @@ func (m *Manifest) Bytes() int64 {
 func (m *Manifest) sameContent(o *Manifest) bool {
 	return m.Workload == o.Workload && m.ID == o.ID &&
 		slices.EqualFunc(m.Files, o.Files, func(a, b File) bool {
-			return a.Path == b.Path && a.Mode == b.Mode && a.Size == b.Size && a.SHA256 == b.SHA256 && a.Link == b.Link
+			return a.Path == b.Path && a.Mode == b.Mode && a.Size == b.Size && a.Hash == b.Hash && a.Link == b.Link
 		})
 }
 
@@ -144,13 +144,13 @@ func (s *Store) seal(kind string, v any) ([]byte, error) {
 func (s *Store) unseal(kind, key string, data []byte, v any) error {
 	var e sealed
 	if err := json.Unmarshal(data, &e); err != nil {
-		return fmt.Errorf("%w: %s: %v", ErrCorrupt, key, err)
+		return fmt.Errorf("%w: %s: %w", ErrCorrupt, key, err)
 	}
 	if !hmac.Equal([]byte(e.MAC), []byte(s.mac(kind, e.Body))) {
 		return fmt.Errorf("%w: %s: its seal is not ours", ErrCorrupt, key)
 	}
 	if err := json.Unmarshal(e.Body, v); err != nil {
-		return fmt.Errorf("%w: %s: %v", ErrCorrupt, key, err)
+		return fmt.Errorf("%w: %s: %w", ErrCorrupt, key, err)
 	}
 	return nil
 }

@@ -188,7 +188,7 @@ func TestAPruneKilledAtAnyOperationLosesNothingAndCanBeRepeated(t *testing.T) {
 		for step := int64(1); step <= 4; step++ {
 			dirs[step] = tree(t, map[string]string{"m": noise(uint64(step), 2000), "common": noise(99, 1000)})
 		}
-		runs := 0
+		var runs int
 		for k := 1; ; k++ {
 			runs = k
 			b := memory(t)

@@ -3,9 +3,9 @@ package checkpoint
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -229,7 +229,7 @@ func (r *restorer) file(ctx context.Context, f *File) error {
 			case <-gctx.Done():
 				return gctx.Err()
 			}
-			data, err := r.chunk(gctx, c)
+			data, _, err := r.chunk(gctx, c)
 			if err != nil {
 				return err
 			}
@@ -244,18 +244,24 @@ func (r *restorer) file(ctx context.Context, f *File) error {
 		return err
 	}
 	whole := sha256.New()
-	n, err := io.CopyBuffer(struct{ io.Writer }{whole}, struct{ io.Reader }{out}, make([]byte, 1<<20))
-	if err != nil {
-		return err
+	size := int64(0)
+	for _, c := range f.Chunks {
+		one := sha256.New()
+		n, err := io.CopyN(one, out, c.Size)
+		if err != nil && !errors.Is(err, io.EOF) {
+			return err
+		}
+		whole.Write(one.Sum(nil))
+		size += n
 	}
-	if err := r.compare(f, n, whole.Sum(nil)); err != nil {
+	if err := r.compare(f, size, whole); err != nil {
 		return err
 	}
 	return out.Sync()
 }
 
-func (r *restorer) compare(f *File, size int64, sum []byte) error {
-	if size != f.Size || hex.EncodeToString(sum) != f.SHA256 {
+func (r *restorer) compare(f *File, size int64, whole hash.Hash) error {
+	if size != f.Size || hexSum(whole) != f.Hash {
 		return fmt.Errorf("%w: %s: file %q is not what was saved", ErrCorrupt, manifestKey(r.manifest.Workload, r.manifest.ID), f.Path)
 	}
 	return nil
@@ -272,26 +278,25 @@ func (r *restorer) verifyFile(ctx context.Context, f *File) error {
 	whole := sha256.New()
 	size := int64(0)
 	for _, c := range f.Chunks {
-		data, err := r.chunk(ctx, c)
+		data, sum, err := r.chunk(ctx, c)
 		if err != nil {
 			return err
 		}
-		whole.Write(data)
+		whole.Write(sum[:])
 		size += int64(len(data))
 	}
-	return r.compare(f, size, whole.Sum(nil))
+	return r.compare(f, size, whole)
 }
 
 // chunk fetches a chunk and checks it. One that does not verify is not used again by later saves of this store,
 // though its name says that it holds their bytes.
-func (r *restorer) chunk(ctx context.Context, c Chunk) ([]byte, error) {
+func (r *restorer) chunk(ctx context.Context, c Chunk) (data []byte, sum [sha256.Size]byte, err error) {
 	key := chunkPrefix(r.manifest.Workload) + c.Name
 	hash, ok := hashOf(c.Name)
 	if !ok {
-		return nil, fmt.Errorf("%w: %q names no chunk", ErrCorrupt, c.Name)
+		return nil, sum, fmt.Errorf("%w: %q names no chunk", ErrCorrupt, c.Name)
 	}
-	var data []byte
-	err := r.store.attempts(ctx, "fetch "+key, func(ctx context.Context, beat func(int)) error {
+	err = r.store.attempts(ctx, "fetch "+key, func(ctx context.Context, beat func(int)) error {
 		got := int64(0)
 		var err error
 		data, err = r.store.read(ctx, key, func(n int) {
@@ -304,10 +309,11 @@ func (r *restorer) chunk(ctx context.Context, c Chunk) ([]byte, error) {
 		}
 		return err
 	})
+	sum = sha256.Sum256(data)
 	switch {
 	case isMissing(err):
 		err = fmt.Errorf("%w: %s: is gone", ErrCorrupt, key)
-	case err == nil && (int64(len(data)) != c.Size || r.store.mac("chunk", data) != hash):
+	case err == nil && (int64(len(data)) != c.Size || r.store.mac("chunk", sum[:]) != hash):
 		err = fmt.Errorf("%w: %s: %d bytes that are not what was saved (%d bytes)", ErrCorrupt, key, len(data), c.Size)
 	}
 	if errors.Is(err, ErrCorrupt) {
@@ -315,7 +321,7 @@ func (r *restorer) chunk(ctx context.Context, c Chunk) ([]byte, error) {
 		r.w.distrust[c.Name] = true
 		r.w.mu.Unlock()
 	}
-	return data, err
+	return data, sum, err
 }
 
 func (r *restorer) advance(n int64) {

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -73,9 +74,10 @@ type saver struct {
 
 	mu       sync.Mutex
 	progress Progress
-	pending  map[string]chan struct{} // keyed hashes being uploaded; closed when done
-	fileDir  string                   // where a file store put the chunks
-	chunkKey string                   // one of the keys there
+	sums     map[int][][sha256.Size]byte // of each chunk of each regular file
+	pending  map[string]chan struct{}    // keyed hashes being uploaded; closed when done
+	fileDir  string                      // where a file store put the chunks
+	chunkKey string                      // one of the keys there
 }
 
 func (v *saver) run(ctx context.Context) (*Manifest, error) {
@@ -100,7 +102,11 @@ func (v *saver) run(ctx context.Context) (*Manifest, error) {
 	v.chunkSize = cmpOr(v.store.opts.ChunkSize, chunkSizeFor(m.Bytes()))
 	v.progress.Total = m.Bytes()
 	v.pending = map[string]chan struct{}{}
+	v.sums = map[int][][sha256.Size]byte{}
 	if err := v.upload(ctx); err != nil {
+		return nil, err
+	}
+	if err := v.syncChunks(ctx); err != nil {
 		return nil, err
 	}
 	if err := syncParents(v.fileDir, v.chunkKey); err != nil {
@@ -285,6 +291,7 @@ func (v *saver) checkSpace(total int64) error {
 type piece struct {
 	file, chunk int
 	data        []byte
+	sum         *[sha256.Size]byte // to be filled in
 }
 
 // upload reads the files in order, one reader for all, and hands the pieces to the workers. As many buffers exist
@@ -311,7 +318,8 @@ func (v *saver) upload(ctx context.Context) error {
 	for range workers {
 		g.Go(func() error {
 			for p := range pieces {
-				c, err := v.store1(ctx, p.data)
+				*p.sum = sha256.Sum256(p.data)
+				c, err := v.store1(ctx, v.store.mac("chunk", p.sum[:]), p.data)
 				if err != nil {
 					return fmt.Errorf("file %q: %w", v.files[p.file].Path, err)
 				}
@@ -321,12 +329,24 @@ func (v *saver) upload(ctx context.Context) error {
 			return nil
 		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	for i, sums := range v.sums {
+		whole := sha256.New()
+		for _, sum := range sums {
+			whole.Write(sum[:])
+		}
+		v.files[i].Hash = hexSum(whole)
+	}
+	return nil
 }
+
+func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
 
 var errChanged = errors.New("it changed while it was being saved")
 
-// readFile cuts a file into pieces and fills in its hash. Exactly the bytes that are sent are hashed.
+// readFile cuts a file into pieces. They are hashed by those who send them: exactly what is sent, once.
 func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces chan<- piece) error {
 	f := &v.files[i]
 	name := filepath.Join(v.root, filepath.FromSlash(f.Path))
@@ -342,7 +362,10 @@ func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces
 	if before.Size() != f.Size {
 		return fmt.Errorf("file %q: %w", f.Path, errChanged)
 	}
-	whole := sha256.New()
+	sums := make([][sha256.Size]byte, (f.Size+v.chunkSize-1)/v.chunkSize)
+	v.mu.Lock()
+	v.sums[i] = sums
+	v.mu.Unlock()
 	f.Chunks = make([]Chunk, (f.Size+v.chunkSize-1)/v.chunkSize)
 	for c := range f.Chunks {
 		var buf []byte
@@ -359,14 +382,12 @@ func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces
 		if _, err := io.ReadFull(in, buf); err != nil {
 			return fmt.Errorf("file %q: %w", f.Path, err)
 		}
-		whole.Write(buf)
 		select {
-		case pieces <- piece{i, c, buf}:
+		case pieces <- piece{i, c, buf, &sums[c]}:
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
-	f.SHA256 = hex.EncodeToString(whole.Sum(nil))
 	after, err := os.Stat(name)
 	if err != nil {
 		return err
@@ -378,8 +399,7 @@ func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces
 }
 
 // store1 returns a stored chunk with these bytes, uploading them if need be.
-func (v *saver) store1(ctx context.Context, data []byte) (Chunk, error) {
-	hash := v.store.mac("chunk", data)
+func (v *saver) store1(ctx context.Context, hash string, data []byte) (Chunk, error) {
 	for {
 		found, wait := v.claim(hash, int64(len(data)))
 		if wait == nil {
@@ -429,7 +449,7 @@ func (v *saver) uploadChunk(ctx context.Context, hash string, data []byte) (Chun
 		key = chunkPrefix(v.workload) + name
 		sent := int64(0)
 		var err error
-		dir, err = v.store.put(ctx, key, data, false, func(n int) {
+		dir, err = v.store.putUnsynced(ctx, key, data, false, v.store.dir == "", func(n int) {
 			beat(n)
 			sent += int64(n)
 			v.advance(int64(n), 0)
@@ -449,6 +469,56 @@ func (v *saver) uploadChunk(ctx context.Context, hash string, data []byte) (Chun
 	v.w.chunks[hash] = stored{name, int64(len(data)), v.now}
 	v.w.mu.Unlock()
 	return Chunk{name, int64(len(data))}, nil
+}
+
+// syncChunks sees the chunks of a file store to the disk, all at the end: one by one as they come each would cost a
+// commit of the file system's journal. It includes chunks that are used again, since the save that brought them may
+// have died before it came here.
+func (v *saver) syncChunks(ctx context.Context) error {
+	if v.store.dir == "" {
+		return nil
+	}
+	todo := map[string]bool{}
+	v.w.mu.Lock()
+	for _, f := range v.files {
+		for _, c := range f.Chunks {
+			todo[c.Name] = !v.w.synced[c.Name]
+		}
+	}
+	v.w.mu.Unlock()
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(v.store.opts.Workers)
+	for name, needed := range todo {
+		if !needed {
+			continue
+		}
+		key := chunkPrefix(v.workload) + name
+		g.Go(func() error {
+			if err := ctx.Err(); err != nil {
+				return err
+			}
+			if err := syncFile(filepath.Join(v.store.dir, filepath.FromSlash(v.store.below+key))); err != nil {
+				return noSpace(fmt.Errorf("sync %s: %w", key, err))
+			}
+			v.w.mu.Lock()
+			defer v.w.mu.Unlock()
+			v.w.synced[name] = true
+			return nil
+		})
+	}
+	if len(todo) == 0 {
+		return nil // nothing but empty files
+	}
+	v.fileDir, v.chunkKey = filepath.Join(v.store.dir, filepath.FromSlash(v.store.below+chunkPrefix(v.workload))), chunkPrefix(v.workload)
+	return g.Wait()
+}
+
+func syncFile(name string) error {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	return errors.Join(f.Sync(), f.Close())
 }
 
 func nonce() string {

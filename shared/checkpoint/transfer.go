@@ -122,6 +122,11 @@ func (s *Store) read(ctx context.Context, key string, beat func(int)) ([]byte, e
 // put writes an object whole or not at all. In a file store its bytes are on the disk when put returns; dir is
 // then the directory whose entry may not be yet, for syncParents.
 func (s *Store) put(ctx context.Context, key string, data []byte, ifAbsent bool, beat func(int)) (dir string, err error) {
+	return s.putUnsynced(ctx, key, data, ifAbsent, true, beat)
+}
+
+// putUnsynced is put that leaves it to the caller to see the bytes to the disk, if sync is false.
+func (s *Store) putUnsynced(ctx context.Context, key string, data []byte, ifAbsent, sync bool, beat func(int)) (dir string, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // a writer whose context has ended leaves nothing behind
 	var file *os.File
@@ -141,7 +146,7 @@ func (s *Store) put(ctx context.Context, key string, data []byte, ifAbsent bool,
 	if file != nil {
 		dir = filepath.Dir(file.Name())
 	}
-	if err := write(w, file, data, beat); err != nil {
+	if err := write(w, file, data, sync, beat); err != nil {
 		cancel()
 		w.Close()
 		return dir, noSpace(err)
@@ -160,7 +165,7 @@ func (s *Store) put(ctx context.Context, key string, data []byte, ifAbsent bool,
 
 // write hands the data over and, for a file, sees it to the disk: the driver renames without that, and after a
 // power cut a name without its bytes would be a checkpoint that is not one.
-func write(w io.Writer, file *os.File, data []byte, beat func(int)) error {
+func write(w io.Writer, file *os.File, data []byte, sync bool, beat func(int)) error {
 	for len(data) > 0 {
 		n, err := w.Write(data[:min(slice, len(data))])
 		if err != nil {
@@ -171,7 +176,10 @@ func write(w io.Writer, file *os.File, data []byte, beat func(int)) error {
 		}
 		data = data[n:]
 	}
-	if file != nil {
+	if file != nil && !sync {
+		startWriteback(file)
+	}
+	if file != nil && sync {
 		return file.Sync()
 	}
 	return nil

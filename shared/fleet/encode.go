@@ -35,16 +35,68 @@ var (
 	})
 )
 
-// Encode is the stored form of a fleet: CBOR with the JSON names, compressed.
-func Encode(f *Fleet) ([]byte, error) {
-	b, err := encoding.Marshal(f)
+// Encoder writes fleets in their stored form, CBOR with the JSON names, compressed. It remembers each workload and
+// machine as it last wrote it, so that a save costs what has changed. One Encoder belongs to one fleet.
+// The zero Encoder is ready.
+type Encoder struct {
+	workloads remembered[Workload]
+	machines  remembered[Instance]
+}
+
+// remembered holds entities by key: as they were, and their bytes. A change is seen by comparing, so an entity's
+// pointers must be replaced and never edited.
+type remembered[T comparable] map[string]written[T]
+
+type written[T comparable] struct {
+	was   T
+	bytes cbor.RawMessage
+}
+
+func (r *remembered[T]) encode(now map[string]*T) (map[string]cbor.RawMessage, error) {
+	out, next := make(map[string]cbor.RawMessage, len(now)), *r
+	if len(next) > len(now) || next == nil {
+		next = make(remembered[T], len(now)) // somebody left: forget all who are not there
+	}
+	for key, v := range now {
+		w, ok := (*r)[key]
+		if !ok || w.was != *v {
+			b, err := encoding.Marshal(v)
+			if err != nil {
+				return nil, err
+			}
+			w = written[T]{*v, b}
+		}
+		next[key], out[key] = w, w.bytes
+	}
+	*r = next
+	return out, nil
+}
+
+// image is a Fleet with its entities encoded.
+type image struct {
+	*Fleet
+	Workloads map[string]cbor.RawMessage `json:"workloads"`
+	Machines  map[string]cbor.RawMessage `json:"machines"`
+}
+
+// Encode returns the stored form of f.
+func (e *Encoder) Encode(f *Fleet) ([]byte, error) {
+	im := image{Fleet: f}
+	var err error
+	if im.Workloads, err = e.workloads.encode(f.Workloads); err == nil {
+		im.Machines, err = e.machines.encode(f.Machines)
+	}
+	var b []byte
+	if err == nil {
+		b, err = encoding.Marshal(im)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encode fleet %s: %w", f.Name, err)
 	}
 	return packer().EncodeAll(b, make([]byte, 0, len(b)/6)), nil
 }
 
-// Decode reads what Encode wrote.
+// Decode reads what Encoder wrote.
 func Decode(b []byte) (*Fleet, error) {
 	raw, err := unpacker().DecodeAll(b, nil)
 	if err != nil {

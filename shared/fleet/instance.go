@@ -32,11 +32,14 @@ type Instance struct {
 	Cause    string    `json:"cause,omitempty"` // why it is rejected, doomed or ending
 	Bought   time.Time `json:"bought,omitzero"`
 	ReadyAt  time.Time `json:"ready_at,omitzero"`
-	Heard    time.Time `json:"heard,omitzero"`   // last word of its agent
-	EndsBy   time.Time `json:"ends_by,omitzero"` // earliest announced end; zero: not doomed
-	Gone     time.Time `json:"gone,omitzero"`    // when the cloud confirmed the end
-	Order    Order     `json:"order,omitzero"`   // what it shall do, the last word
-	Run      Run       `json:"run,omitzero"`     // what it does, as its agent told last
+	Heard    time.Time `json:"heard,omitzero"`     // last word of its agent
+	EndsBy   time.Time `json:"ends_by,omitzero"`   // earliest announced end; zero: not doomed
+	Gone     time.Time `json:"gone,omitzero"`      // when the cloud confirmed the end
+	Order    Order     `json:"order,omitzero"`     // what it shall do, the last word
+	Run      Run       `json:"run,omitzero"`       // what it does, as its agent told last
+	Acked    uint64    `json:"acked,omitempty"`    // highest order number that the agent says it has read
+	Answered string    `json:"answered,omitempty"` // last ordered save that was answered, durable or not
+	HardEnd  time.Time `json:"hard_end,omitzero"`  // the machine ends itself then
 }
 
 // Doomed says that the cloud has announced the end.
@@ -85,7 +88,7 @@ type Run struct {
 	Code  int      `json:"code,omitempty"` // exit status when over
 }
 
-// Order is desired state: the last one a machine is given replaces all before it. The agent keeps the
+// Order is desired state (its parts are replaced, never edited): the last one a machine is given replaces all before it. The agent keeps the
 // highest Number on disk and reads the newest on start.
 type Order struct {
 	Number    uint64     `json:"number,omitempty"`

@@ -66,11 +66,11 @@ const (
 	PerMonth        Unit = "month"
 )
 
-// Price is what a cloud asks: an amount for a unit, and what that includes ("disk", "public-ip", "vat").
+// Price is what a cloud asks: an amount for a unit, and what that includes ("disk, public-ip").
 type Price struct {
-	Amount   Money    `json:"amount"`
-	Per      Unit     `json:"per"`
-	Includes []string `json:"includes,omitempty"`
+	Amount   Money  `json:"amount"`
+	Per      Unit   `json:"per"`
+	Includes string `json:"includes,omitempty"`
 }
 
 // Rates is a dated exchange table: how many USD one unit of a currency is worth. It comes from configuration.

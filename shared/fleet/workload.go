@@ -1,6 +1,9 @@
 package fleet
 
-import "time"
+import (
+	"cmp"
+	"time"
+)
 
 // Autonomy is how far lowtide may go on its own for a workload.
 type Autonomy string
@@ -60,7 +63,7 @@ type Manifest struct {
 
 // Workload is a spec and what has become of it.
 type Workload struct {
-	Spec     Spec          `json:"spec"`
+	Spec     *Spec         `json:"spec"` // replaced, never edited: Encoder tells a change by the pointer
 	Phase    WorkloadPhase `json:"phase"`
 	Why      string        `json:"why,omitempty"`
 	Since    time.Time     `json:"since"` // submitted
@@ -79,12 +82,19 @@ type Workload struct {
 	Review   time.Time     `json:"review,omitzero"`     // when the planner must look again
 	SaveTook time.Duration `json:"save_took,omitempty"` // slowest recent save
 	Fails    int           `json:"fails,omitempty"`     // runs that failed of themselves, in a row
+	Of       int64         `json:"of,omitempty"`        // steps in all, as the job itself tells; the spec's go first
 }
 
 // DoneShare is the part of the work behind a step, 0 to 1; a job that names no steps has done what it saved none of.
 func (w *Workload) DoneShare(step int64) float64 {
-	if w.Spec.Steps <= 0 {
+	of := cmp.Or(w.Spec.Steps, w.Of)
+	if of <= 0 {
 		return 0
 	}
-	return min(1, float64(step)/float64(w.Spec.Steps))
+	return min(1, float64(step)/float64(of))
+}
+
+// Left is the work behind a step that is still to do, on the reference machine.
+func (w *Workload) Left(step int64) time.Duration {
+	return time.Duration((1 - w.DoneShare(step)) * float64(w.Spec.Work))
 }

@@ -38,6 +38,7 @@ type Function struct {
 	Hears  []events.Kind
 	Key    string        // narrows what is heard to this key; "" hears all. It may end in ">".
 	Batch  int           // most deliveries in one call; 1 unless Fold made it
+	Folds  bool          // in stream order, one batch at a time, also across hosts: Fold made it
 	Slow   time.Duration // longest that one call may take; the host keeps the message alive so long. 0: 15 s
 	Handle Handler
 	// Tick, when set, is called with the time about each Every, besides the deliveries and never beside one.
@@ -97,7 +98,7 @@ func New(name string, ons ...On) Function {
 
 // Fold makes a function that takes whole batches in stream order, one batch at a time: all of it or nothing.
 func Fold(name string, batch int, hears []events.Kind, h Handler) Function {
-	return Function{Name: name, Hears: hears, Batch: batch, Handle: h}
+	return Function{Name: name, Hears: hears, Batch: batch, Folds: true, Handle: h}
 }
 
 type deliveryKey struct{}

@@ -39,6 +39,7 @@ type Traits struct {
 	Notice       time.Duration // promised before an interruption; 0 is none
 	Marketplace  bool          // strangers' machines
 	HardEnd      bool          // the cloud itself can end a machine at a set time
+	Dry          bool          // nothing is bought: every fact that follows says so (wrapper Dry)
 }
 
 // Request is one purchase.
@@ -110,8 +111,14 @@ func Word(err error) string {
 		err  error
 		word string
 	}{
-		{ErrNoCapacity, "no_capacity"}, {ErrQuota, "quota"}, {ErrThrottled, "throttled"}, {ErrUnavailable, "unavailable"},
-		{ErrDenied, "denied"}, {ErrInvalid, "invalid"}, {ErrUnknown, "unknown_outcome"}, {ErrNotFound, "not_found"},
+		{ErrNoCapacity, "no_capacity"},
+		{ErrQuota, "quota"},
+		{ErrThrottled, "throttled"},
+		{ErrUnavailable, "unavailable"},
+		{ErrDenied, "denied"},
+		{ErrInvalid, "invalid"},
+		{ErrUnknown, "unknown_outcome"},
+		{ErrNotFound, "not_found"},
 		{ErrRefusedHere, "refused_here"},
 	} {
 		if errors.Is(err, e.err) {

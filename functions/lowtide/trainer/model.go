@@ -331,7 +331,7 @@ func (m *Model) fill(parts map[string][]byte) error {
 		return fmt.Errorf("%w: %s", errDamaged, orderFile)
 	}
 	if err := m.rng.UnmarshalBinary(d[4*(samples+1):]); err != nil {
-		return fmt.Errorf("%w: %v", errDamaged, err)
+		return fmt.Errorf("%w: %w", errDamaged, err)
 	}
 	return nil
 }
