@@ -75,7 +75,7 @@ type Saver interface {
 	Prune(ctx context.Context, epoch uint64, p fleet.Prune) error
 }
 
-// Bench proves the machine. An error becomes the fact's Error.
+// Bench proves the machine. An error, the second in a row, becomes the fact's Error.
 type Bench interface {
 	Run(ctx context.Context, machine string, b fleet.Benchmark) (events.BenchmarkFinished, error)
 }

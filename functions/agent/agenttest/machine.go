@@ -308,7 +308,7 @@ func (b bench) Run(ctx context.Context, machine string, want fleet.Benchmark) (e
 		return b.m.o.Bench(machine, want)
 	}
 	return events.BenchmarkFinished{
-		Machine: machine, Nonce: want.Nonce, Backend: "cpu", Suite: want.Suite, Elapsed: max(b.m.o.Proof, time.Minute), Verdict: "pass",
+		Machine: machine, Nonce: want.Nonce, Backend: "cpu", Suite: want.Suite, Elapsed: max(b.m.o.Proof, time.Second), Verdict: "pass", Product: "1",
 		Devices: []events.Device{{Name: "virtual", Measured: 1, Rated: 1, Ratio: 1, Lower: 0.99, Upper: 1.01}},
 	}, nil
 }
