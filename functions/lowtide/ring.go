@@ -128,4 +128,3 @@ func (r *ring) tick(ctx context.Context, every time.Duration) {
 		}
 	}
 }
-
