@@ -88,7 +88,7 @@ func (f runFlags) traces() ([]market.Trace, string, error) {
 	if err != nil {
 		return nil, "", usage(err)
 	}
-	return all[:min(3, len(all))], "recorded traces of " + f.data, nil
+	return all, "recorded traces of " + f.data, nil
 }
 
 // demo is the story.
@@ -121,8 +121,8 @@ func demo(ctx context.Context, out io.Writer, f runFlags) error {
 	for _, tr := range traces {
 		zones = append(zones, tr.Zone)
 	}
-	say("market", fmt.Sprintf("%s from %s on, %g times as fast: %s, spot 0.9731 and on-demand 3.0600 USD/h, %s of notice",
-		name, story.Short(at), f.speed, strings.Join(zones, ", "), d.cloud.Traits().Notice))
+	say("market", fmt.Sprintf("%s from %s on, %g times as fast: %s; on-demand %.4f USD/h; the cloud warns %s before it takes a machine",
+		name, story.Short(at), f.speed, strings.Join(zones, ", "), fake.V100.OnDemand, d.cloud.Traits().Notice))
 	heard, err := d.listen(ctx)
 	if err != nil {
 		return err
