@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -126,9 +125,24 @@ func noticeToOrder(b *testing.B, sync bool, n int) {
 				b.Fatalf("order for %s: %v", m, err)
 			}
 			took := time.Since(began)
-			if strings.HasSuffix(msg.Subject, "."+m) {
-				return took
+			said, err := events.Decode(msg.Data)
+			if err != nil {
+				b.Fatal(err)
 			}
+			o := said.Data.(events.OrderGiven)
+			if o.Machine != m || o.Order.Save == nil || o.Order.Save.By.Sub(ends).Abs() > time.Millisecond {
+				continue // another's, said again
+			}
+			// The agent answers, or a long benchmark would measure hundreds of orders that wait for their repeats.
+			answer := events.New("f", m, time.Now(), events.CheckpointSaved{
+				Workload: fmt.Sprintf("w%d", i%n), Machine: m, Epoch: 1, Save: o.Order.Save.ID,
+				Manifest: fleet.Manifest{ID: fmt.Sprintf("1-%d", 200+i), Epoch: 1, Step: int64(200 + i), At: time.Now().UTC()},
+			})
+			if _, err := bus.Publish(b.Context(), js, answer); err != nil {
+				b.Fatal(err)
+			}
+			time.Sleep(30 * time.Millisecond) // the answer is folded: each notice is measured alone
+			return took
 		}
 	}
 	notice(0) // the first wakes everything up and reads the state

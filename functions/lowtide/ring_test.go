@@ -155,12 +155,11 @@ func TestMachineCutOffFromEverybodyEndsItselfAfterItsLease(t *testing.T) {
 		cut := b.clock.Now()
 		b.mu.Unlock()
 		b.stop() // nor does anybody else live: lowtide is gone, the cloud's clock goes on
-		ends := time.Time{}
 		for b.local.Bill().Ours()[0].Bills() && b.clock.Now().Sub(cut) < lease+grace+time.Minute {
 			b.pass(time.Second)
 		}
 		r := b.local.Bill().Ours()[0]
-		ends = r.Until
+		ends := r.Until
 		if r.Bills() || r.Why != "self" || ends.Sub(cut) < lease || ends.Sub(cut) > lease+grace {
 			t.Errorf("%s ended %s after it was cut off, because %q; want by itself between %s and %s", r.Name, ends.Sub(cut), r.Why, lease, lease+grace)
 		}
