@@ -191,7 +191,12 @@ func (s situation) choose(p Policy, spot, sure []fleet.Offer) (pool.Mode, string
 	if s.mode == pool.Spot {
 		view.Zone = 0
 	}
-	c := pool.Uniform(job, pool.LeaveReleased).Choose(view)
+	since := -1
+	if s.mode == pool.OnDemand && !s.act.Bought.IsZero() {
+		since = min(int(s.act.Bought.Sub(s.w.Since)/p.Wake), view.T)
+	}
+	// The exit by elapsed time costs less than the released rule in every setting of the recorded traces (simulate).
+	c := pool.UniformSince(job, pool.LeaveElapsed, since).Choose(view)
 	even := time.Duration(float64(s.w.Spec.Work) * float64(elapsed) / float64(s.w.Spec.Deadline.Sub(s.w.Since)))
 	done := s.w.Spec.Work - s.left
 	pace := fmt.Sprintf("%s of %s done, even pace is %s, slack %s", short(done), short(s.w.Spec.Work), short(even), short(s.until-s.left))

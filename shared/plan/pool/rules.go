@@ -26,8 +26,11 @@ const (
 )
 
 // Uniform is Uniform Progress: never fall behind work·t/deadline.
-func Uniform(j Job, leave Leave) Rule {
-	since := -1 // tick in which the running on-demand instance was launched
+func Uniform(j Job, leave Leave) Rule { return UniformSince(j, leave, -1) }
+
+// UniformSince is Uniform for a job that is under way: since is the tick in which the running on-demand instance was
+// launched, -1 if none runs.
+func UniformSince(j Job, leave Leave, since int) Rule {
 	return ruleFunc(func(v View) Choice {
 		switch {
 		case v.Mode != OnDemand:
