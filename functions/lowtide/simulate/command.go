@@ -34,8 +34,25 @@ func Policies() []Policy {
 		{"uniform-released", rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveReleased) })},
 		{"uniform-elapsed", rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveElapsed) })},
 		{"slack-wait", rule(func(j pool.Job) pool.Rule { return pool.Guarded(j, pool.SlackWait(j, 0.1)) })},
+		{"aged", func(j pool.Job, history [][]bool) pool.Rule {
+			return pool.Follow(pool.Aged(j, anyUp(history)), history)
+		}},
 		{Name: "optimum"},
 	}
+}
+
+// anyUp is the history of several zones as one pool: up where any of them is.
+func anyUp(history [][]bool) []bool {
+	var out []bool
+	for _, zone := range history {
+		if out == nil {
+			out = make([]bool, len(zone))
+		}
+		for i, up := range zone {
+			out[i] = out[i] || up
+		}
+	}
+	return out
 }
 
 // Table is the result of one setting.
