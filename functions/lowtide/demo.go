@@ -110,14 +110,19 @@ func cut(traces []market.Trace, at time.Duration) []market.Trace {
 	return out
 }
 
-// optimum is the least that a workload could have cost by somebody who knew the market's future: on-demand and spot in
-// all zones, a start-up of a launch each. USD; +Inf if even that could not make it. Best effort may take as long as the
-// trace.
-func optimum(j demoJob, traces []market.Trace, p plan.Policy, onDemand, spot float64) float64 {
+// optimum is a bound under what a workload could have cost by somebody who knew the market's future: on-demand and spot
+// in all zones, a usual start-up for each launch, spot at the lowest price that any zone had while the story ran. USD;
+// +Inf if even that could not make it. Best effort has the time that it took.
+func optimum(j demoJob, took time.Duration, traces []market.Trace, p plan.Policy, onDemand, spot float64) float64 {
 	gap := traces[0].Gap
 	deadline := j.deadline
 	if deadline == 0 {
-		deadline = traces[0].Length()
+		deadline = took + gap
+	}
+	for _, t := range traces {
+		for _, price := range t.Prices[:min(len(t.Prices), int(max(deadline, demoLength)/gap))] {
+			spot = min(spot, price)
+		}
 	}
 	ticks := int(deadline / gap)
 	job := pool.Job{
@@ -143,7 +148,7 @@ type verdict struct {
 func closing(w io.Writer, t *story.Teller, traces []market.Trace, p plan.Policy, bill fake.Bill, now time.Time) verdict {
 	v := verdict{ok: true}
 	fail := func(s string) string { v.ok = false; return s }
-	fmt.Fprintf(w, "\n%-12s %-10s %-26s %9s %9s %9s  %s\n", "workload", "end", "deadline", "spent", "on demand", "best", "weights")
+	fmt.Fprintf(w, "\n%-12s %-10s %-26s %9s %9s %9s  %s\n", "workload", "end", "deadline", "spent", "on demand", "bound", "weights")
 	outcomes := map[string]story.Outcome{}
 	for _, o := range t.Outcomes() {
 		outcomes[o.Workload] = o
@@ -163,7 +168,7 @@ func closing(w io.Writer, t *story.Teller, traces []market.Trace, p plan.Policy,
 			weights = fail("NOT EQUAL to an uninterrupted run")
 		}
 		best := "-"
-		if b := optimum(j, traces, p, fake.V100.OnDemand, fake.V100.Spot); !math.IsInf(b, 0) {
+		if b := optimum(j, o.Finished.Sub(origin), traces, p, fake.V100.OnDemand, fake.V100.Spot); !math.IsInf(b, 0) {
 			best = fmt.Sprintf("%.4f", b)
 		}
 		fmt.Fprintf(w, "%-12s %-10s %-26s %9.4f %9.4f %9s  %s\n", j.name, end, due, o.Spent, o.OnDemand, best, weights)
@@ -176,6 +181,6 @@ func closing(w io.Writer, t *story.Teller, traces []market.Trace, p plan.Policy,
 	_, _, rejected := t.Machines()
 	fmt.Fprintf(w, "\nby the cloud's own bill: %d machines bought, %d ended, %d running, %d bought twice; %d rejected; %s in all\n",
 		len(ours), len(ours)-running, running, twice, rejected, ours.Total(now))
-	fmt.Fprintf(w, "spent counts machines from purchase to end; on demand is the work alone at %.4f USD/h; best knew the market's future\n", fake.V100.OnDemand)
+	fmt.Fprintf(w, "spent counts machines from purchase to end; on demand is the work alone at %.4f USD/h;\nbound is the least that anybody who knew the market's future could have paid\n", fake.V100.OnDemand)
 	return v
 }

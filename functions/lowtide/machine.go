@@ -46,6 +46,7 @@ func userData(r *ring, dir string) (map[string]string, error) {
 	return map[string]string{
 		"LOWTIDE_NATS": r.server.URL(), "LOWTIDE_NATS_TOKEN": r.server.Token(), "LOWTIDE_CLOCK": r.clock.String(),
 		"LOWTIDE_BUCKET": "file://" + filepath.ToSlash(bucket), "LOWTIDE_CKPT_KEY": hex.EncodeToString([]byte(r.install + "-checkpoint-names")),
+		"LOWTIDE_LEASE": r.policy.Lease.String(),
 		"LOWTIDE_BENCH": string(bench), "LOWTIDE_CPU_CALIBRATION": filepath.Join(filepath.Dir(bucket), "cpu-rating.json"),
 	}, nil
 }

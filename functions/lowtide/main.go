@@ -21,6 +21,7 @@ import (
 
 	benchrunner "lowtide/benchrunner/cli"
 	"lowtide/functions/agent/holder"
+	"lowtide/functions/lowtide/simulate"
 	"lowtide/functions/lowtide/trainer"
 )
 
@@ -69,7 +70,7 @@ func root() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	cmd.AddCommand(runCommand(), submitCommand(), statusCommand(), eventsCommand(), logsCommand(), planCommand(),
-		pauseCommand(), resumeCommand(), panicCommand(), cloudCommand())
+		pauseCommand(), resumeCommand(), panicCommand(), simulate.Command(), cloudCommand())
 	for _, c := range []*cobra.Command{agentCommand(), holder.Command(), trainer.Command(), benchrunner.Command()} {
 		c.Hidden = true
 		cmd.AddCommand(c)

@@ -56,7 +56,14 @@ type ringOptions struct {
 // startRing starts NATS and the streams.
 func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
 	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy}
-	if r.server, err = embedded.Start(filepath.Join(o.dir, "nats"), embedded.Options{SyncAlways: o.durable, Listen: true}); err != nil {
+	door := door{}
+	if o.durable {
+		if door, err = readDoor(o.dir); err != nil {
+			return nil, err
+		}
+	}
+	opts := embedded.Options{SyncAlways: o.durable, Listen: true, Port: door.Port, Token: door.Token}
+	if r.server, err = embedded.Start(filepath.Join(o.dir, "nats"), opts); err != nil {
 		return nil, err
 	}
 	defer func() {
@@ -64,6 +71,11 @@ func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
 			r.close()
 		}
 	}()
+	if o.durable {
+		if err = keepDoor(o.dir, r.server); err != nil {
+			return nil, err
+		}
+	}
 	if r.nc, err = r.server.Connect(bus.Options("lowtide", nil)...); err != nil {
 		return nil, err
 	}

@@ -37,7 +37,7 @@ var demoPolicy = plan.Policy{
 type runFlags struct {
 	data, state, cloud string
 	speed              float64
-	limit              time.Duration
+	limit, lease       time.Duration
 	seed               uint64
 }
 
@@ -61,6 +61,9 @@ func runCommand() *cobra.Command {
 			if f.speed < 0 || f.speed > 1000 {
 				return usage(fmt.Errorf("--speed %g: want 1 to 1000 market seconds in a second", f.speed))
 			}
+			if f.lease <= 0 {
+				return usage(fmt.Errorf("--lease %s: want a duration above zero", f.lease))
+			}
 			if f.state != "" {
 				return daemon(cmd.Context(), cmd.OutOrStdout(), f)
 			}
@@ -72,6 +75,7 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
+	cmd.Flags().DurationVar(&f.lease, "lease", demoPolicy.Lease, "after this long without contact a machine saves and ends itself, in market time")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "of the built-in market")
 	return cmd
 }
@@ -88,7 +92,7 @@ func (f runFlags) traces() ([]market.Trace, string, error) {
 	if err != nil {
 		return nil, "", usage(err)
 	}
-	return all[:min(3, len(all))], "recorded traces of " + f.data, nil
+	return all, "recorded traces of " + f.data, nil
 }
 
 // demo is the story.
@@ -121,8 +125,8 @@ func demo(ctx context.Context, out io.Writer, f runFlags) error {
 	for _, tr := range traces {
 		zones = append(zones, tr.Zone)
 	}
-	say("market", fmt.Sprintf("%s from %s on, %g times as fast: %s, spot 0.9731 and on-demand 3.0600 USD/h, %s of notice",
-		name, story.Short(at), f.speed, strings.Join(zones, ", "), d.cloud.Traits().Notice))
+	say("market", fmt.Sprintf("%s from %s on, %g times as fast: %s; on-demand %.4f USD/h; the cloud warns %s before it takes a machine",
+		name, story.Short(at), f.speed, strings.Join(zones, ", "), fake.V100.OnDemand, d.cloud.Traits().Notice))
 	heard, err := d.listen(ctx)
 	if err != nil {
 		return err
@@ -203,7 +207,9 @@ func begin(ctx context.Context, dir string, f runFlags, clock fn.Clock, traces [
 			d.end(true)
 		}
 	}()
-	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: clock, policy: demoPolicy, durable: durable}); err != nil {
+	policy := demoPolicy
+	policy.Lease = f.lease
+	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: clock, policy: policy, durable: durable}); err != nil {
 		return nil, err
 	}
 	if err = d.openCloud(ctx, dir, f, traces); err != nil {
@@ -340,10 +346,13 @@ func (d *deck) listen(ctx context.Context) (<-chan heard, error) {
 
 // notices hands on what the cloud tells its owner, as an event bus would.
 func (d *deck) notices(ctx context.Context) {
-	feed, ok := d.cloud.(interface {
-		Notices(after int) []fake.Notice
-	})
-	if !ok {
+	var feed func(after int) ([]fake.Notice, error)
+	switch c := d.cloud.(type) {
+	case *fake.Cloud:
+		feed = func(after int) ([]fake.Notice, error) { return c.Notices(after), nil }
+	case *fake.Client: // in another process
+		feed = func(after int) ([]fake.Notice, error) { return c.Notices(ctx, after) }
+	default:
 		return
 	}
 	t := time.NewTicker(max(d.clock.Real(5*time.Second), 20*time.Millisecond))
@@ -354,7 +363,11 @@ func (d *deck) notices(ctx context.Context) {
 			return
 		case <-t.C:
 		}
-		for _, n := range feed.Notices(after) {
+		fresh, err := feed(after)
+		if err != nil {
+			continue // the next look asks for the same
+		}
+		for _, n := range fresh {
 			e := events.New(d.fleet, "notices", n.At, events.InstanceInterrupted{
 				Cloud: n.Cloud, Account: n.Account, Machine: n.Machine, ID: n.ID, EndsBy: n.EndsBy, Action: n.Action, Noticed: "eventbridge",
 			})

@@ -342,7 +342,7 @@ func (d *Decider) ran(machine string, r fleet.Run) {
 const maxFails = 3
 
 func (d *Decider) crashed(w *fleet.Workload, m *fleet.Instance) {
-	w.On = "" // the machine is free; settle puts the next run on it
+	w.On, w.Review = "", time.Time{} // the machine is free; settle puts the next run on it
 	d.lostSteps(w, m)
 	if w.Fails++; w.Fails >= maxFails {
 		w.Phase, w.Ended = fleet.Failed, d.state.Now

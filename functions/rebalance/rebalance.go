@@ -109,8 +109,9 @@ func (d *Decider) Handle(ctx context.Context, batch []fn.Delivery) ([]events.Eve
 		f.Applied = fleet.Position{Stream: m.Stream, Seq: m.Seq}
 	}
 	d.settle()
-	d.plan()
-	d.settle() // what the plans changed
+	if d.plan() {
+		d.settle() // what the plans changed
+	}
 	said := d.due(again)
 	if err := d.save(ctx); err != nil {
 		d.state, d.rev = nil, 0
@@ -176,11 +177,11 @@ func (d *Decider) save(ctx context.Context) error {
 	return nil
 }
 
-// plan takes the planner's launches over: gives them ids and machines.
-func (d *Decider) plan() {
+// plan takes the planner's launches over, gives them ids and machines, and says whether there were any.
+func (d *Decider) plan() bool {
 	f := d.state
 	if d.book == nil {
-		return
+		return false
 	}
 	plans, reviews := plan.Make(f, d.book, d.cfg.Policy, f.Now)
 	for name, at := range reviews {
@@ -189,6 +190,7 @@ func (d *Decider) plan() {
 	for i := range plans {
 		d.adopt(&plans[i])
 	}
+	return len(plans) > 0
 }
 
 // adopt makes a launch ours: the plan and its machine are in the state before anybody hears of them.

@@ -60,7 +60,7 @@ func (d *Decider) settleWorkload(w *fleet.Workload) {
 	}
 	if on != nil && on.Run.Epoch == w.Epoch && on.Run.Phase.Over() {
 		d.lostSteps(w, on)
-		w.On, on = "", nil
+		w.On, on, w.Review = "", nil, time.Time{}
 	}
 	if on != nil && on.Doomed() {
 		d.rescue(w, on)

@@ -40,7 +40,8 @@ func streams(replicas int) []jetstream.StreamConfig {
 		{
 			Name: Facts, Subjects: []string{"lowtide.>", later + ">"},
 			Storage: jetstream.FileStorage, Replicas: replicas, MaxAge: 30 * 24 * time.Hour, Duplicates: window,
-			AllowMsgSchedules: true, AllowRollup: true, AllowMsgTTL: true, Discard: jetstream.DiscardOld,
+			// Each agent has a consumer; the server's own limit is 1,000 a stream, and it cannot be raised later.
+			MaxConsumers: 100_000, AllowMsgSchedules: true, AllowRollup: true, AllowMsgTTL: true, Discard: jetstream.DiscardOld,
 		},
 		{
 			Name: Telemetry, Subjects: []string{"telemetry.>"},

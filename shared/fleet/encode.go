@@ -1,6 +1,8 @@
 package fleet
 
 import (
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -49,46 +51,55 @@ type remembered[T comparable] map[string]written[T]
 
 type written[T comparable] struct {
 	was   T
-	bytes cbor.RawMessage
+	bytes []byte // its key and itself
 }
 
-func (r *remembered[T]) encode(now map[string]*T) (map[string]cbor.RawMessage, error) {
-	out, next := make(map[string]cbor.RawMessage, len(now)), *r
+// encode appends now as a CBOR map. Made by hand: the library would check the bytes of every entity anew.
+func (r *remembered[T]) encode(out []byte, now map[string]*T) ([]byte, error) {
+	next := *r
 	if len(next) > len(now) || next == nil {
 		next = make(remembered[T], len(now)) // somebody left: forget all who are not there
 	}
+	out = binary.BigEndian.AppendUint32(append(out, 0xba), uint32(len(now))) // a map of so many pairs
 	for key, v := range now {
 		w, ok := (*r)[key]
 		if !ok || w.was != *v {
+			k, err := encoding.Marshal(key)
+			if err != nil {
+				return nil, err
+			}
 			b, err := encoding.Marshal(v)
 			if err != nil {
 				return nil, err
 			}
-			w = written[T]{*v, b}
+			w = written[T]{*v, append(k, b...)}
 		}
-		next[key], out[key] = w, w.bytes
+		next[key] = w
+		out = append(out, w.bytes...)
 	}
 	*r = next
 	return out, nil
 }
 
-// image is a Fleet with its entities encoded.
+// image is a Fleet without what is encoded apart.
 type image struct {
 	*Fleet
-	Workloads map[string]cbor.RawMessage `json:"workloads"`
-	Machines  map[string]cbor.RawMessage `json:"machines"`
+	Workloads map[string]struct{} `json:"workloads,omitempty"`
+	Machines  map[string]struct{} `json:"machines,omitempty"`
 }
 
 // Encode returns the stored form of f.
 func (e *Encoder) Encode(f *Fleet) ([]byte, error) {
-	im := image{Fleet: f}
-	var err error
-	if im.Workloads, err = e.workloads.encode(f.Workloads); err == nil {
-		im.Machines, err = e.machines.encode(f.Machines)
+	b, err := encoding.Marshal(image{Fleet: f})
+	if err == nil && (b[0]&0xe0 != 0xa0 || b[0]&0x1f > 21) {
+		err = errors.New("more fields than a short map holds")
 	}
-	var b []byte
 	if err == nil {
-		b, err = encoding.Marshal(im)
+		b[0] += 2 // the two that follow
+		b, err = e.workloads.encode(append(b, "\x69workloads"...), f.Workloads)
+	}
+	if err == nil {
+		b, err = e.machines.encode(append(b, "\x68machines"...), f.Machines)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode fleet %s: %w", f.Name, err)

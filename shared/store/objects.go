@@ -9,11 +9,11 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-// How long objects are kept: facts live 30 days, and an object that is named again within half a day of its last
+// How long objects are kept: facts live 30 days, and an object that is named again within three hours of its last
 // writing outlives every fact that names it.
 const (
 	objectAge   = 31 * 24 * time.Hour
-	objectFresh = 12 * time.Hour
+	objectFresh = 3 * time.Hour
 )
 
 // OpenObjects makes or opens content-addressed values of at most max_payload each, kept as long as the stream of facts.

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"sync"
 	"time"
 
@@ -53,6 +54,9 @@ func (e *Server) Restart() error {
 	defer e.mu.Unlock()
 	if e.running != nil {
 		return errors.New("embedded nats: already running")
+	}
+	if err := os.MkdirAll(e.dir, 0o750); err != nil { // the server would try for ten seconds and not say why
+		return fmt.Errorf("embedded nats: %w", err)
 	}
 	port := e.opts.Port
 	if port == 0 {

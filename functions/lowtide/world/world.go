@@ -115,7 +115,7 @@ func (w *World) boot(b fake.Boot) {
 		Store: w.Saved, Log: w.Log, Rate: w.o.Rate, Setup: 20 * time.Second, Proof: 90 * time.Second,
 		Upload:  func(int64) time.Duration { return 4 * time.Second },
 		Restore: func(int64) time.Duration { return 6 * time.Second },
-		Job:     func(_ string, env map[string]string) agenttest.Job { return newJob(env) },
+		Job:     func(_ string, env map[string]string) agenttest.Job { return NewJob(env) },
 		Fault:   fault,
 		Newest: func(context.Context) (events.OrderGiven, bool, error) {
 			d, ok := w.Host.Last(fleetName, "order.given", events.Token(b.Name))
@@ -126,7 +126,7 @@ func (w *World) boot(b fake.Boot) {
 			return o, ok, nil
 		},
 		Bench: func(machine string, b fleet.Benchmark) (events.BenchmarkFinished, error) {
-			return proof(machine, b, throttle), nil
+			return Proof(machine, b, throttle), nil
 		},
 	})
 	w.Machines[id] = m
@@ -143,8 +143,8 @@ func (w *World) boot(b fake.Boot) {
 	w.Host.AddFor(fleetName, f)
 }
 
-// proof is what a benchmark measures on a GPU that gives a share of its speed; 0 gives all.
-func proof(machine string, b fleet.Benchmark, throttle float64) events.BenchmarkFinished {
+// Proof is what a benchmark measures on a GPU that gives a share of its speed; 0 gives all.
+func Proof(machine string, b fleet.Benchmark, throttle float64) events.BenchmarkFinished {
 	ratio, verdict := 0.98, "pass"
 	var causes []string
 	if throttle > 0 {
@@ -208,7 +208,8 @@ func (j *job) Load(saved []byte) error {
 	return err
 }
 
-func newJob(env map[string]string) agenttest.Job {
+// NewJob is the training job that machines in memory run; SEED and STEPS say which.
+func NewJob(env map[string]string) agenttest.Job {
 	var seed uint64
 	var of int64
 	fmt.Sscan(env["SEED"], &seed) //nolint:errcheck // an unreadable number stays 0

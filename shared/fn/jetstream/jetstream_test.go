@@ -49,12 +49,16 @@ func serve(t testing.TB, s *embedded.Server, fs ...fn.Function) (h *live.Host, s
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
-	go func() { ended <- h.Serve(ctx, fs...) }()
-	stop = sync.OnceFunc(func() {
-		cancel()
-		if err := <-ended; err != nil {
+	go func() {
+		err := h.Serve(ctx, fs...)
+		if err != nil {
 			t.Error(err)
 		}
+		ended <- err
+	}()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		<-ended
 	})
 	t.Cleanup(stop)
 	return h, stop

@@ -8,7 +8,6 @@ import (
 	"lowtide/events"
 	embedded "lowtide/functions/lowtide/nats"
 	"lowtide/functions/lowtide/nats/natstest"
-	"lowtide/shared/bus"
 	"lowtide/shared/fn"
 	live "lowtide/shared/fn/jetstream"
 )
@@ -49,5 +48,3 @@ func TestAnHourPassesInABubble(t *testing.T) {
 		}
 	})
 }
-
-var _ = bus.Facts

@@ -45,7 +45,13 @@ func Connect(t testing.TB, s *embedded.Server) (*nats.Conn, jetstream.JetStream)
 	return nc, js
 }
 
-// Bubble runs test with fake time and a server of its own.
+// Bubble runs test with fake time and a server of its own, on files.
+//
+// What must hold for the server to live in a bubble: it and its connections are made inside, it does not listen, and the
+// connections are in-process (a socket's wait is no waiting in a bubble's sense, so time would stand still). It must be
+// stopped before the test ends, hosts first; and no other server may run in the process meanwhile, because the server's
+// clock for cache times is one goroutine for all: no t.Parallel. t.Context is cancelled before clean-up, so what must
+// outlive the test's body takes a context of its own. An idle server costs about 80 ms a fake hour.
 func Bubble(t *testing.T, test func(t *testing.T, s *embedded.Server)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
