@@ -108,6 +108,11 @@ func (d *decider) check(t *testing.T) {
 	if d.saved.Step < 80 || !contains(durable(b), d.saved.ID) {
 		t.Errorf("epoch 1 ended with %+v, want a durable checkpoint of its end", d.saved)
 	}
+	for _, f := range facts[events.WorkloadStarted](b) {
+		if f.Epoch == 2 && (f.From != d.saved.ID || f.Step != d.saved.Step) {
+			t.Errorf("started %+v, want from %s", f, d.saved.ID)
+		}
+	}
 	if n := b.log.Executed("w"); int64(n) != b.steps {
 		t.Errorf("%d steps were executed, want %d: a planned move loses none\n%s", n, b.steps, b.story())
 	}

@@ -218,7 +218,8 @@ func TestNewestOrderIsReadBeforeTheOneOnDiskIsBegun(t *testing.T) {
 	var err error
 	b := newBed(t)
 	b.opts.Newest = func(context.Context) (events.OrderGiven, bool, error) { return newest, newest.Order.Number > 0, err }
-	b.opts.Restore = func(int64) time.Duration { return time.Minute }
+	takes := time.Minute
+	b.opts.Restore = func(int64) time.Duration { return takes }
 	b.m = agenttest.New(b.opts)
 	if _, e := b.seed("w"); e != nil {
 		t.Fatal(e)
@@ -233,7 +234,7 @@ func TestNewestOrderIsReadBeforeTheOneOnDiskIsBegun(t *testing.T) {
 		t.Error("an order that was taken back while the agent was away was begun")
 	}
 	b.m.Crash()
-	err = errors.New("nats is away")
+	err, takes = errors.New("nats is away"), 0
 	b.order(start(3, 3, "1-1", ""))
 	b.m.Crash()
 	b.pass(20 * time.Second)

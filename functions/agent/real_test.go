@@ -3,6 +3,7 @@ package agent_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -211,6 +212,50 @@ func TestRealNoticeSavesBeforeAnyOrder(t *testing.T) {
 		t.Errorf("stopped %+v, want a step between two periodic saves durable", s)
 	}
 	t.Logf("notice to durable and stopped in %s", time.Since(at).Round(time.Millisecond))
+}
+
+func TestAgentThatLostItsMemoryLeavesNoSecondRun(t *testing.T) {
+	r := newReal(t, "m1", openStore(t))
+	sleep := func(number, epoch uint64) fleet.Order {
+		return fleet.Order{Number: number, Epoch: epoch, Start: &fleet.Start{Workload: "w", Run: []string{"sleep", "1000"}}}
+	}
+	find := func() holder.State {
+		t.Helper()
+		s, err := holder.Find(filepath.Join(r.dir, "run"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	forget := func() {
+		t.Helper()
+		if err := os.Remove(filepath.Join(r.dir, "agent.json")); err != nil {
+			t.Fatal(err)
+		}
+		r.boot()
+		until(r, some[events.InstanceReady])
+	}
+	until(r, some[events.InstanceReady])
+	r.order(sleep(1, 1))
+	until(r, some[events.WorkloadStarted])
+	first := find()
+	forget()
+	r.order(sleep(1, 1)) // the same order: the run is found, not started again
+	if h, ok := r.said[len(r.said)-1].Data.(events.MachineHeard); !ok || h.Run.Phase != fleet.Running {
+		t.Errorf("answered %+v, want the run found at once", r.said[len(r.said)-1].Data)
+	}
+	if s := find(); s.Workload != first.Workload || s.Phase != holder.Running {
+		t.Errorf("workload %+v is %s, want %+v running", s.Workload, s.Phase, first.Workload)
+	}
+	forget()
+	r.order(sleep(2, 2))
+	until(r, func(h events.MachineHeard) bool { return h.Run.Phase == fleet.Running && h.Run.Epoch == 2 })
+	if s := find(); s.Epoch != 2 || s.Phase != holder.Running {
+		t.Errorf("epoch %d is %s, want epoch 2 running", s.Epoch, s.Phase)
+	}
+	if err := first.Signal(0); !errors.Is(err, holder.ErrNotRunning) {
+		t.Errorf("the process of epoch 1 still lives beside epoch 2 (%v)", err)
+	}
 }
 
 func TestRealFailureTellsTheLog(t *testing.T) {

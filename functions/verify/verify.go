@@ -26,6 +26,7 @@ const Least = 0.90
 // record is what is remembered of an order.
 type record struct {
 	Nonce   string                    `json:"nonce"`
+	Suite   string                    `json:"suite,omitempty"`
 	Given   time.Time                 `json:"given"`
 	Answer  *events.BenchmarkFinished `json:"answer,omitempty"` // the first; it stands
 	Heard   time.Time                 `json:"heard,omitzero"`
@@ -57,7 +58,7 @@ func (j judge) ordered(ctx context.Context, o events.OrderGiven) ([]events.Event
 	if err != nil || r.Nonce == b.Nonce {
 		return nil, err
 	}
-	return nil, j.write(ctx, o.Machine, record{Nonce: b.Nonce, Given: fn.Now(ctx)}, rev)
+	return nil, j.write(ctx, o.Machine, record{Nonce: b.Nonce, Suite: b.Suite, Given: fn.Now(ctx)}, rev)
 }
 
 // finished judges an answer.
@@ -74,9 +75,7 @@ func (j judge) finished(ctx context.Context, b events.BenchmarkFinished) ([]even
 	}
 	if r.Answer == nil {
 		r.Answer, r.Heard = &b, fn.Now(ctx)
-		if took := j.real(r.Heard.Sub(r.Given)); b.Error == "" && b.Elapsed > took+time.Second {
-			r.Refused = fmt.Sprintf("claims %s of work within %s", b.Elapsed.Round(time.Millisecond), took.Round(time.Millisecond))
-		}
+		r.Refused = impossible(b, r.Suite, j.real(r.Heard.Sub(r.Given)))
 		if err := j.write(ctx, b.Machine, r, rev); err != nil {
 			return nil, err
 		}
@@ -85,6 +84,35 @@ func (j judge) finished(ctx context.Context, b events.BenchmarkFinished) ([]even
 	// The source tells repeats apart, so that a verdict that was lost is heard when it is asked for again.
 	source := fmt.Sprintf("verify/%d", d.Seq)
 	return []events.Event{events.New(d.Event.Fleet, source, d.At, verdict(r))}, nil
+}
+
+// The shortest times in which a runner can have measured anything: a third of what it measures by default. The CPU
+// runner is for demonstrations, and short.
+const (
+	shortest    = 10 * time.Second
+	shortestCPU = 100 * time.Millisecond
+)
+
+// impossible says why an answer cannot be one to the order; "" if it can. took is the wall time between the two. A runner
+// that could not run, or refused a machine at once, claims no work.
+func impossible(b events.BenchmarkFinished, suite string, took time.Duration) string {
+	least := shortest
+	if b.Backend == "cpu" {
+		least = shortestCPU
+	}
+	switch {
+	case b.Error != "":
+		return ""
+	case b.Suite != suite:
+		return fmt.Sprintf("suite %q was ordered, %q was run", suite, b.Suite)
+	case b.Elapsed > took+time.Second:
+		return fmt.Sprintf("claims %s of work within %s", b.Elapsed.Round(time.Millisecond), took.Round(time.Millisecond))
+	case b.Verdict == "pass" && b.Elapsed < least:
+		return fmt.Sprintf("passed after %s, when measuring takes %s at least", b.Elapsed.Round(time.Millisecond), least)
+	case b.Verdict == "pass" && len(b.Devices) == 0:
+		return "passed without a device"
+	}
+	return ""
 }
 
 // verdict judges the answer that stands.
@@ -112,6 +140,10 @@ func verdict(r record) events.Fact {
 		return reject(causes)
 	case b.Verdict == "pass" && len(b.Devices) > 0 && lower > 0 && upper < Least:
 		return reject(fmt.Sprintf("the runner said pass, and measured %.0f %% of rated at most", 100*upper))
+	case b.Verdict == "pass" && upper == 0:
+		return pass("no device has a rated speed to compare with")
+	case b.Verdict == "pass" && lower < Least:
+		return pass(fmt.Sprintf("the runner said pass, and its figures do not decide it: %.0f to %.0f %% of rated", 100*lower, 100*upper))
 	case b.Verdict == "pass":
 		return pass("")
 	}

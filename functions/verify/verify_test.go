@@ -48,7 +48,7 @@ func ordered(t *testing.T) *bench {
 
 func answer(verdict string, ratio float64, causes ...string) events.BenchmarkFinished {
 	return events.BenchmarkFinished{
-		Machine: "m1", Nonce: "n1", Elapsed: 90 * time.Second, Verdict: verdict, Causes: causes,
+		Machine: "m1", Nonce: "n1", Backend: "cuda", Suite: "quick", Elapsed: 90 * time.Second, Verdict: verdict, Causes: causes,
 		Devices: []events.Device{{Measured: 1, Rated: 1, Ratio: 1, Lower: 0.99, Upper: 1.01}, {Measured: 100 * ratio, Rated: 100, Ratio: ratio, Lower: ratio - 0.01, Upper: ratio + 0.01}},
 	}
 }
@@ -58,14 +58,24 @@ func TestTheSlowestDeviceDecidesAndDoubtNeverEndsAMachine(t *testing.T) {
 		in     events.BenchmarkFinished
 		reject string // part of the cause; "" passes
 	}{
-		"fast":                    {answer("pass", 0.97), ""},
-		"slow":                    {answer("fail", 0.6, "slow: throttled"), "throttled"},
-		"slow without a cause":    {answer("fail", 0.6), "61 %"},
-		"not decided":             {answer("inconclusive", 0.9, "weak_reference"), ""},
-		"a pass that is none":     {answer("pass", 0.7), "71 %"},
-		"a fail that is none":     {answer("fail", 0.99), ""},
-		"wrong card, at speed":    {answer("fail", 0.99, "identity: renamed"), "renamed"},
-		"could not run":           {events.BenchmarkFinished{Machine: "m1", Nonce: "n1", Error: "no driver"}, "no driver"},
+		"fast":                 {answer("pass", 0.97), ""},
+		"slow":                 {answer("fail", 0.6, "slow: throttled"), "throttled"},
+		"slow without a cause": {answer("fail", 0.6), "61 %"},
+		"not decided":          {answer("inconclusive", 0.9, "weak_reference"), ""},
+		"a pass that is none":  {answer("pass", 0.7), "71 %"},
+		"a fail that is none":  {answer("fail", 0.99), ""},
+		"wrong card, at speed": {answer("fail", 0.99, "identity: renamed"), "renamed"},
+		"could not run":        {events.BenchmarkFinished{Machine: "m1", Nonce: "n1", Error: "no driver"}, "no driver"},
+		"another suite":        {func() events.BenchmarkFinished { a := answer("pass", 1); a.Suite = "full"; return a }(), "suite"},
+		"too fast to be true":  {func() events.BenchmarkFinished { a := answer("pass", 1); a.Elapsed = time.Second; return a }(), "at least"},
+		"short, but a cpu": {func() events.BenchmarkFinished {
+			a := answer("pass", 1)
+			a.Elapsed, a.Backend = time.Second, "cpu"
+			return a
+		}(), ""},
+		"refused at once":         {events.BenchmarkFinished{Machine: "m1", Nonce: "n1", Suite: "quick", Verdict: "inconclusive", Causes: []string{"not built"}}, ""},
+		"passed nothing":          {func() events.BenchmarkFinished { a := answer("pass", 1); a.Devices = nil; return a }(), "without a device"},
+		"a pass in doubt":         {answer("pass", 0.9), ""},
 		"faster than time allows": {func() events.BenchmarkFinished { a := answer("pass", 1); a.Elapsed = time.Hour; return a }(), "impossible"},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -222,8 +222,8 @@ func TestAskedByTheDeadlineFileItStopsWithoutASignal(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Fatal(err)
 	}
-	if r := result(t, out); r.Finished || r.Step != 1 { // within a step of a minute, at its boundary
-		t.Errorf("result %+v, want a stop after step 1", r)
+	if r := result(t, out); r.Finished || r.Step > 1 { // before the first step, or within it at an early boundary
+		t.Errorf("result %+v, want a stop after step 1 at the latest", r)
 	}
 }
 
