@@ -81,10 +81,24 @@ func parse(b []byte, now time.Time) (fleet.Spec, error) {
 		return fleet.Spec{}, errors.New("empty; it needs at least name, run and work")
 	}
 	var f file
-	if err := yaml.UnmarshalWithOptions(b, &f, yaml.Strict()); err != nil {
-		return fleet.Spec{}, errors.New(oneLine(yaml.FormatError(err, false, false)))
+	if err := decode(b, &f); err != nil {
+		return fleet.Spec{}, err
 	}
 	return f.spec(now)
+}
+
+// decode reads YAML. The library panics on some inputs that fuzzing found; to whoever wrote the file that is one more
+// way in which it cannot be read.
+func decode(b []byte, f *file) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = errors.New("not a workload file: it cannot be read as YAML; see the README's example")
+		}
+	}()
+	if err := yaml.UnmarshalWithOptions(b, f, yaml.Strict()); err != nil {
+		return errors.New(oneLine(yaml.FormatError(err, false, false)))
+	}
+	return nil
 }
 
 // spec checks field by field, in the order of the file.
