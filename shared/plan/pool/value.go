@@ -1,0 +1,128 @@
+package pool
+
+import "math"
+
+// moment is where a job stands, for a table: seconds to the deadline, of work and of warm-up left.
+type moment struct {
+	left, work, warmup float64
+	mode               Mode
+}
+
+// spare is the slack beyond what a fall-back needs, the table's x.
+func (t *table) spare(m moment) float64 {
+	if m.mode == OnDemand {
+		return m.left - m.work - m.warmup - t.delay
+	}
+	return m.left - m.work - t.delay
+}
+
+// read interpolates a slot at steps left and slack x; +Inf below 0.
+func (t *table) read(slot int, left, x float64) float64 {
+	if x < -slop {
+		return math.Inf(1)
+	}
+	left = math.Min(math.Max(left, 0), float64(t.left))
+	lo := min(int(left), t.left-1)
+	f := left - float64(lo)
+	at, g := t.place(x)
+	a, b := t.row(lo, slot), t.row(lo+1, slot)
+	below := float64(a[at])*(1-g) + float64(a[at+1])*g
+	above := float64(b[at])*(1-g) + float64(b[at+1])*g
+	return below*(1-f) + above*f
+}
+
+// ridden is the value of an instance on spot in state i with some warm-up left: between the stages the table has.
+func (t *table) ridden(i int, warmup, left, x float64) float64 {
+	if warmup < 1e-3 {
+		return t.read(t.spot(i, 0), left, x)
+	}
+	less, slot := 0.0, t.spot(i, 0)
+	for k := t.stages; k >= 0; k-- {
+		more, next := t.delay-float64(k)*t.step, t.idle(i)
+		if k > 0 {
+			next = t.spot(i, k)
+		}
+		if warmup <= more+1e-9 || k == 0 {
+			f := math.Min(1, (warmup-less)/(more-less))
+			return t.read(slot, left, x)*(1-f) + t.read(next, left, x)*f
+		}
+		less, slot = more, next
+	}
+	return t.read(slot, left, x)
+}
+
+// costs are the expected costs of the actions open at a moment, in steps on demand, +Inf where not safe.
+type costs struct{ wait, onDemand, stay, launch float64 }
+
+// weigh prices every action for the next dt seconds (at most a step) in state i; stay is for a job on spot.
+func (t *table) weigh(m moment, i int, dt float64) costs {
+	c := costs{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}
+	x := t.spare(m)
+	left := (m.left - dt) / t.step
+	share := dt / t.step
+	run := func(warmup float64) float64 { return math.Min(share, (m.work+warmup)/t.step) }
+
+	plain := m.left - m.work - t.delay // slack if what runs is given up
+	c.wait = t.mean(i, share, func(j int, _ bool) float64 { return t.read(t.idle(j), left, plain-dt) })
+
+	if m.mode == OnDemand {
+		c.onDemand = run(m.warmup)
+		if m.work+m.warmup > dt {
+			c.onDemand += t.mean(i, share, func(j int, _ bool) float64 { return t.demanded(j, left, x) })
+		}
+	} else {
+		c.onDemand = run(t.delay)
+		if m.work+t.delay > dt {
+			c.onDemand += t.mean(i, share, func(j int, _ bool) float64 { return t.demanded(j, left, x-t.delay) })
+		}
+	}
+	if !t.chain.up[i] {
+		return c
+	}
+	ride := func(warmup float64) float64 {
+		cost := run(warmup) / t.k
+		if m.work+warmup <= dt {
+			return cost
+		}
+		burn := math.Min(warmup, dt)
+		return cost + t.mean(i, share, func(j int, lost bool) float64 {
+			if lost || !t.chain.up[j] {
+				return t.read(t.idle(j), left, plain-burn)
+			}
+			return t.ridden(j, warmup-burn, left, plain-burn)
+		})
+	}
+	c.launch = ride(t.delay)
+	if m.mode == Spot {
+		c.stay = ride(m.warmup)
+	}
+	return c
+}
+
+// demanded is the value of a running on-demand instance; below 0 it must run to the end.
+func (t *table) demanded(i int, left, x float64) float64 {
+	if x < 0 {
+		return math.Max(0, left-(x+t.delay)/t.step)
+	}
+	return t.read(t.onDemand(i), left, x)
+}
+
+// mean averages f over where the market may be after a share of a step.
+func (t *table) mean(i int, share float64, f func(to int, lost bool) float64) float64 {
+	sum, moved := 0.0, 0.0
+	for _, e := range t.chain.edges[i] {
+		if e.to == i && !e.lost {
+			continue
+		}
+		p := float64(e.p)
+		if share < 1 {
+			p = 1 - math.Pow(1-math.Min(p, 1-1e-9), share)
+		}
+		moved += p
+		sum += p * f(e.to, e.lost)
+	}
+	if moved >= 1 {
+		return sum / moved
+	}
+	return sum + (1-moved)*f(i, false)
+}
