@@ -3,13 +3,10 @@ package simulate
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
-	"math"
-	"os"
 	"strings"
-	"sync/atomic"
-	"text/tabwriter"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -18,269 +15,227 @@ import (
 	"lowtide/shared/plan/pool"
 )
 
-type options struct {
-	data      string
-	model     int
-	seed      uint64
-	zones     []string
-	together  bool
-	gang      int
-	policies  []string
-	work      float64
-	deadlines []float64
-	delays    []float64
-	demand    float64
-	spot      float64
-	windows   int
-	output    string
-	stdio     bool
-}
+// The job of the standard set: C = 48 h on one V100; prices of the traces' machine, USD an hour.
+const (
+	work     = 48 * time.Hour
+	onDemand = 3.06
+	spot     = 0.9731
+)
 
-// Command is `lowtide simulate`: what would policies have cost on these markets?
-func Command() *cobra.Command {
-	var o options
-	c := &cobra.Command{
-		Use:   "simulate",
-		Short: "play jobs with deadlines on spot markets and compare what policies cost",
-		Long: "Play jobs with deadlines on recorded or modelled spot markets and compare what policies cost.\n" +
-			"Costs are shares of on-demand without delays; closed is the share of the way from greedy to the optimum.",
-		Example: "  lowtide simulate --data spot-traces/availability/1-node/aws-02-15-2023\n" +
-			"  lowtide simulate --model 3 --together --deadline 52 --delay 0.2",
-		Args:          cobra.NoArgs,
-		SilenceUsage:  true,
-		SilenceErrors: true,
-		RunE: func(c *cobra.Command, _ []string) error {
-			if o.stdio {
-				return Serve(c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
-			}
-			return o.run(c.Context(), c.OutOrStdout(), c.ErrOrStderr())
-		},
+// tableMemory bounds the value tables of a run, in bytes.
+const tableMemory = 256 << 20
+
+// Policies are all that can be compared, in the order of the table. The optimum knows the future and bounds them.
+// They share value tables, which hold nothing of any job.
+func Policies() []Policy {
+	tables := pool.NewTables(tableMemory)
+	rule := func(make func(pool.Job) pool.Rule) Maker {
+		return func(j pool.Job, history [][]bool) pool.Rule { return pool.Follow(make(j), history) }
 	}
-	f := c.Flags()
-	f.StringVar(&o.data, "data", "", "directory of traces, one <zone>_*.json a zone; without it a modelled market is played")
-	f.IntVar(&o.model, "model", 9, "zones of the modelled market")
-	f.Uint64Var(&o.seed, "seed", 1, "seed of the modelled market")
-	f.StringSliceVar(&o.zones, "zones", nil, "zones to take (default all)")
-	f.BoolVar(&o.together, "together", false, "let each job use all zones, in place of one zone a job")
-	f.IntVar(&o.gang, "gang", 1, "instances a job needs at once")
-	f.StringSliceVar(&o.policies, "policies", []string{Demand, Greedy, Uniform, Lowtide, Optimum}, "policies to compare; also "+Text)
-	f.Float64Var(&o.work, "work", 48, "work of a job, hours")
-	f.Float64SliceVar(&o.deadlines, "deadline", []float64{52, 60, 70}, "deadlines, hours from a job's start")
-	f.Float64SliceVar(&o.delays, "delay", []float64{0.05, 0.2}, "changeover delays, hours")
-	f.Float64Var(&o.demand, "price-od", 3.06, "on-demand price, $/h")
-	f.Float64Var(&o.spot, "price-spot", 0.9731, "spot price, $/h")
-	f.IntVar(&o.windows, "windows", 40, "jobs for each group of zones, spread over the trace")
-	f.StringVarP(&o.output, "output", "o", "table", "table or json")
-	f.BoolVar(&o.stdio, "policy-stdio", false, "be a policy: answer job and tick messages on stdin, one JSON object a line")
-	return c
+	return []Policy{
+		{"on-demand", rule(func(pool.Job) pool.Rule { return pool.Only() })},
+		{"greedy", rule(pool.Greedy)},
+		{"uniform-text", rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveText) })},
+		{"uniform-released", rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveReleased) })},
+		{"uniform-elapsed", rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveElapsed) })},
+		{"slack-wait", rule(func(j pool.Job) pool.Rule { return pool.Guarded(j, pool.SlackWait(j, 0.1)) })},
+		{"lowtide", func(j pool.Job, history [][]bool) pool.Rule { return pool.New(tables, j, history) }},
+		{Name: "optimum"},
+	}
 }
 
-// Result is the scores of one setting, as printed by --output json.
-type Result struct {
+// Table is the result of one setting.
+type Table struct {
 	Deadline float64 `json:"deadline_h"`
 	Delay    float64 `json:"delay_h"`
+	Groups   string  `json:"groups"`
 	Scores   []Score `json:"scores"`
 }
 
-func (o options) run(ctx context.Context, out, log io.Writer) error {
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	if o.output != "table" && o.output != "json" {
-		return fmt.Errorf("simulate: --output %q; take table or json", o.output)
-	}
-	policies, err := pick(Policies(), o.policies)
-	if err != nil {
-		return fmt.Errorf("simulate: %w", err)
-	}
-	settings, err := o.settings()
-	if err != nil {
-		return fmt.Errorf("simulate: %w", err)
-	}
-	results, err := Compare(ctx, settings, policies, progress(log, settings, policies))
-	if err != nil {
-		return fmt.Errorf("simulate: %w", err)
-	}
-	if o.output == "json" {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(results)
-	}
-	return Table(out, results)
+type flags struct {
+	data, output     string
+	policies, zones  []string
+	deadlines, delay []float64
+	windows, gang    int
+	stdio            bool
+	seed             uint64
 }
 
-// settings reads the market and lays the jobs over it.
-func (o options) settings() ([]Setting, error) {
-	traces, err := o.traces()
+// Command is `lowtide simulate`.
+func Command() *cobra.Command {
+	var f flags
+	cmd := &cobra.Command{
+		Use: "simulate", Short: "Compare policies for one job with a deadline on recorded or modelled spot markets", Args: cobra.NoArgs,
+		Long: "Plays a job of 48 hours in many windows of each zone, under each policy, and prints its cost as a share of\n" +
+			"on-demand's, the share of the way from greedy to the optimum that it closes, missed deadlines and launches.",
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.stdio {
+				return Serve(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			traces, err := f.traces()
+			if err != nil {
+				return err
+			}
+			tables, err := f.run(cmd.Context(), traces, cmd.ErrOrStderr())
+			if err != nil {
+				return err
+			}
+			return write(cmd.OutOrStdout(), f.output, tables)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.data, "data", "", "directory of recorded traces; empty: the built-in model")
+	fs.StringVar(&f.output, "output", "text", "text or json")
+	fs.StringSliceVar(&f.policies, "policies", nil, "only these")
+	fs.StringSliceVar(&f.zones, "zones", nil, "only zones whose names contain one of these; joined by '+' they are used together, a+b")
+	fs.Float64SliceVar(&f.deadlines, "deadlines", []float64{52, 60, 70}, "hours from the start")
+	fs.Float64SliceVar(&f.delay, "delays", []float64{0.05, 0.2}, "hours from a launch until work goes on")
+	fs.IntVar(&f.windows, "windows", 40, "jobs for each zone")
+	fs.IntVar(&f.gang, "gang", 1, "instances a job needs at once, all or none")
+	fs.BoolVar(&f.stdio, "policy-stdio", false, "be a policy: answer job and tick messages on stdin, one JSON object a line")
+	fs.Uint64Var(&f.seed, "seed", 1, "of the built-in model")
+	return cmd
+}
+
+func (f flags) traces() ([]market.Trace, error) {
+	if f.data == "" {
+		return market.Model(f.seed, 3, 195*time.Second, 20158), nil
+	}
+	return market.Load(f.data)
+}
+
+// groups are the zones asked for, each alone, or together where they are joined by '+'.
+func (f flags) groups(traces []market.Trace) ([]Group, error) {
+	find := func(part string) (out []market.Trace) {
+		for _, t := range traces {
+			if strings.Contains(t.Zone, part) {
+				out = append(out, t)
+			}
+		}
+		return out
+	}
+	asked := f.zones
+	if len(asked) == 0 {
+		asked = []string{""}
+	}
+	var out []Group
+	for _, a := range asked {
+		parts := strings.Split(a, "+")
+		var together Group
+		for _, p := range parts {
+			found := find(p)
+			if len(found) == 0 {
+				return nil, fmt.Errorf("--zones %q: no trace has that in its name", p)
+			}
+			for _, t := range found {
+				if len(parts) == 1 {
+					out = append(out, Group{t.Zone, [][]bool{t.Up(f.gang)}})
+					continue
+				}
+				together.Up = append(together.Up, t.Up(f.gang))
+			}
+		}
+		if len(parts) > 1 {
+			together.Name = a
+			out = append(out, together)
+		}
+	}
+	return out, nil
+}
+
+// chosen are the policies asked for; greedy and the optimum are always played, since the others are measured by them.
+func (f flags) chosen() ([]Policy, error) {
+	if len(f.policies) == 0 {
+		return Policies(), nil
+	}
+	want := map[string]bool{"greedy": true, "optimum": true}
+	for _, p := range f.policies {
+		want[p] = true
+	}
+	var out []Policy
+	for _, p := range Policies() {
+		if want[p.Name] {
+			out = append(out, p)
+			delete(want, p.Name)
+		}
+	}
+	for name := range want {
+		return nil, fmt.Errorf("--policies %q: there is no such policy", name)
+	}
+	return out, nil
+}
+
+func (f flags) run(ctx context.Context, traces []market.Trace, log io.Writer) ([]Table, error) {
+	groups, err := f.groups(traces)
 	if err != nil {
 		return nil, err
 	}
-	groups, err := o.groups(traces)
+	policies, err := f.chosen()
 	if err != nil {
 		return nil, err
 	}
-	var settings []Setting
-	for _, r := range o.deadlines {
-		for _, d := range o.delays {
-			j := pool.Job{Work: o.work * 3600, Deadline: r * 3600, Delay: d * 3600, Tick: traces[0].Gap.Seconds(), OnDemand: o.demand, Spot: o.spot}
-			if err := Check(j); err != nil {
+	if f.windows < 1 {
+		return nil, errors.New("--windows: at least 1")
+	}
+	if f.gang < 1 {
+		return nil, errors.New("--gang: at least 1")
+	}
+	tell := bar(log, f.windows*len(groups)*len(policies)*len(f.delay)*len(f.deadlines))
+	var out []Table
+	for _, delay := range f.delay {
+		for _, deadline := range f.deadlines {
+			j := pool.Job{Work: work.Seconds(), Deadline: deadline * 3600, Delay: delay * 3600, Tick: traces[0].Gap.Seconds(), OnDemand: onDemand, Spot: spot}
+			if !j.Promisable() {
+				return nil, fmt.Errorf("--deadlines %g: %s of work and a start of %g h do not fit", deadline, work, delay)
+			}
+			if len(groups[0].Up[0]) < j.Ticks()+2 {
+				return nil, fmt.Errorf("--deadlines %g: the traces are shorter", deadline)
+			}
+			scores, err := Compare(ctx, Setting{Job: j, Groups: groups, Windows: f.windows, Done: tell}, policies)
+			if err != nil {
 				return nil, err
 			}
-			for _, g := range groups {
-				if Starts(len(g.Up[0]), j.Ticks(), o.windows) == nil {
-					return nil, fmt.Errorf("zone %s covers %d ticks of %v s and a job with a deadline of %v h needs %d; take a shorter deadline, a longer trace, or --windows above 0",
-						g.Name, len(g.Up[0]), j.Tick, r, j.Ticks()+2)
-				}
-			}
-			settings = append(settings, Setting{j, groups, o.windows})
+			out = append(out, Table{deadline, delay, fmt.Sprintf("%d × %d windows", len(groups), f.windows), scores})
 		}
 	}
-	return settings, nil
+	return out, nil
 }
 
-// Check refuses a job no policy can be asked about, in one line.
-func Check(j pool.Job) error {
-	for _, x := range []struct {
-		name string
-		v    float64
-		zero bool
-	}{{"work", j.Work, false}, {"deadline", j.Deadline, false}, {"delay", j.Delay, true}, {"tick", j.Tick, false}, {"on-demand price", j.OnDemand, false}, {"spot price", j.Spot, false}} {
-		if !(x.v > 0 || x.zero && x.v == 0) || math.IsInf(x.v, 0) {
-			return fmt.Errorf("%s is %v; it must be a number above 0", x.name, x.v)
-		}
-	}
-	if !j.Promisable() {
-		return fmt.Errorf("work of %.4g h and a delay of %.4g h do not fit a deadline of %.4g h even on demand; give it more time", j.Work/3600, j.Delay/3600, j.End()/3600)
-	}
-	return nil
-}
-
-func (o options) traces() ([]market.Trace, error) {
-	if o.data != "" {
-		return market.Load(o.data)
-	}
-	if o.model < 1 || o.model > 1000 {
-		return nil, fmt.Errorf("--model %d; take 1 to 1000 zones", o.model)
-	}
-	const gap = 195 * time.Second
-	return market.Model(o.seed, o.model, gap, int(45*24*time.Hour/gap)), nil
-}
-
-func (o options) groups(traces []market.Trace) ([]Group, error) {
-	want := map[string]bool{}
-	for _, z := range o.zones {
-		want[z] = true
-	}
-	var names []string
-	var ups [][]bool
-	for _, t := range traces {
-		if len(o.zones) == 0 || want[t.Zone] {
-			names, ups = append(names, t.Zone), append(ups, t.Up(o.gang))
-			delete(want, t.Zone)
-		}
-	}
-	for z := range want {
-		return nil, fmt.Errorf("no zone %q in the market; it has %s", z, strings.Join(zonesOf(traces), ", "))
-	}
-	if o.together {
-		short := len(ups[0])
-		for _, up := range ups {
-			short = min(short, len(up))
-		}
-		for z := range ups {
-			ups[z] = ups[z][:short]
-		}
-		return []Group{{strings.Join(names, "+"), ups}}, nil
-	}
-	groups := make([]Group, len(ups))
-	for i := range ups {
-		groups[i] = Group{names[i], ups[i : i+1]}
-	}
-	return groups, nil
-}
-
-func zonesOf(traces []market.Trace) []string {
-	var zones []string
-	for _, t := range traces {
-		zones = append(zones, t.Zone)
-	}
-	return zones
-}
-
-// Compare plays every setting under every policy. Greedy and the optimum, by which the others are scored, are
-// always played. done, if not nil, is told after each job.
-func Compare(ctx context.Context, settings []Setting, policies []Policy, done func()) ([]Result, error) {
-	var results []Result
-	for _, s := range settings {
-		greedy, err := s.Play(ctx, Policy{Greedy, func(j pool.Job, h [][]bool) pool.Rule { return pool.Follow(pool.Greedy(j), h) }}, nil)
-		if err != nil {
-			return nil, err
-		}
-		optimum, err := s.Play(ctx, Policy{Name: Optimum}, done)
-		if err != nil {
-			return nil, err
-		}
-		r := Result{Deadline: s.Job.Deadline / 3600, Delay: s.Job.Delay / 3600}
-		for _, p := range policies {
-			jobs := optimum
-			if p.Make != nil {
-				if jobs, err = s.Play(ctx, p, done); err != nil {
-					return nil, err
-				}
-			}
-			r.Scores = append(r.Scores, Sum(p.Name, s.Job, jobs, greedy, optimum))
-		}
-		results = append(results, r)
-	}
-	return results, nil
-}
-
-// Table prints results for people.
-func Table(out io.Writer, results []Result) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "deadline\tdelay\tpolicy\tmissed\tcost\tclosed\tgap\tgap p75\tlaunches\tjobs")
-	for _, r := range results {
-		for _, s := range r.Scores {
-			launches := fmt.Sprintf("%.1f", s.Launches)
-			if s.Policy == Optimum {
-				launches = "-"
-			}
-			fmt.Fprintf(w, "%g h\t%g h\t%s\t%d\t%.4f\t%.1f%%\t%.4f\t%.4f\t%s\t%d\n",
-				r.Deadline, r.Delay, s.Policy, s.Missed, s.Cost, 100*s.Closed, s.Gap, s.Gap75, launches, s.Jobs)
-		}
-	}
-	return w.Flush()
-}
-
-// progress draws a bar on a terminal, and nothing elsewhere.
-func progress(log io.Writer, settings []Setting, policies []Policy) func() {
-	f, ok := log.(*os.File)
-	if !ok {
-		return nil
-	}
-	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
-		return nil
-	}
-	played := 1 // the optimum
+// Compare plays every policy on the same jobs. Greedy and the optimum must be among them.
+func Compare(ctx context.Context, s Setting, policies []Policy) ([]Score, error) {
+	played := map[string][]Played{}
 	for _, p := range policies {
-		if p.Make != nil {
-			played++
+		jobs, err := s.Play(ctx, p)
+		if err != nil {
+			return nil, err
 		}
+		played[p.Name] = jobs
 	}
-	total := 0
-	for _, s := range settings {
-		total += s.Windows * len(s.Groups) * played
+	if played["greedy"] == nil || played["optimum"] == nil {
+		return nil, errors.New("greedy and the optimum must be played: the others are measured by them")
 	}
-	var done atomic.Int64
-	return func() {
-		n := int(done.Add(1))
-		if step := max(1, total/200); n%step != 0 && n != total {
-			return
+	var out []Score
+	for _, p := range policies {
+		out = append(out, Sum(p.Name, s.Job, played[p.Name], played["greedy"], played["optimum"]))
+	}
+	return out, nil
+}
+
+func write(w io.Writer, format string, tables []Table) error {
+	switch format {
+	case "json":
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(tables)
+	case "text":
+		for _, t := range tables {
+			fmt.Fprintf(w, "deadline %g h, delay %g h, %s\n", t.Deadline, t.Delay, t.Groups)
+			fmt.Fprintf(w, "  %-18s %8s %8s %8s %8s %9s\n", "policy", "missed", "cost", "closed", "gap p75", "launches")
+			for _, s := range t.Scores {
+				fmt.Fprintf(w, "  %-18s %8d %8.4f %7.1f%% %8.3f %9.1f\n", s.Policy, s.Missed, s.Cost, 100*s.Closed, s.Gap75, s.Launches)
+			}
 		}
-		bar := strings.Repeat("=", 40*n/max(1, total))
-		fmt.Fprintf(f, "\r[%-40s] %d/%d jobs", bar, n, total)
-		if n == total {
-			fmt.Fprint(f, "\r\033[K")
-		}
+		return nil
 	}
+	return fmt.Errorf("--output %q: want text or json", format)
 }

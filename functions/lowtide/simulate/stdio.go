@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 
 	"lowtide/shared/plan/pool"
 )
@@ -81,6 +82,20 @@ func Serve(in io.Reader, out, log io.Writer) error {
 	return nil
 }
 
+// Check refuses a job no policy can be asked about, in one line.
+func Check(j pool.Job) error {
+	for _, x := range []struct {
+		name  string
+		value float64
+		zero  bool // may be 0
+	}{{"work", j.Work, false}, {"deadline", j.Deadline, false}, {"delay", j.Delay, true}, {"tick", j.Tick, false}, {"on-demand price", j.OnDemand, false}, {"spot price", j.Spot, false}} {
+		if !(x.value > 0 || x.zero && x.value == 0) || math.IsInf(x.value, 0) {
+			return fmt.Errorf("%s is %v; it must be a number above 0", x.name, x.value)
+		}
+	}
+	return nil
+}
+
 // session is one conversation: the job it is in, and tables, which hold nothing of any job.
 type session struct {
 	tables *pool.Tables
@@ -113,10 +128,7 @@ func (s *session) hear(line []byte) (*answer, error) {
 func (s *session) job(m message) error {
 	j := pool.Job{Work: m.Work, Deadline: m.Deadline, Delay: m.Delay, Tick: m.Tick, OnDemand: m.OnDemand, Spot: m.Spot}
 	if err := Check(j); err != nil {
-		if j.Promisable() {
-			return fmt.Errorf("job: %w", err)
-		}
-		fmt.Fprintf(s.log, "job: %v; running it on demand\n", err) // late anyway: the sooner the better
+		return fmt.Errorf("job: %w", err)
 	}
 	s.single, s.names = len(m.Zones) == 0, nil
 	history := [][]bool{ups(m.History)}
@@ -132,6 +144,7 @@ func (s *session) job(m message) error {
 		}
 	}
 	if !j.Promisable() {
+		fmt.Fprintln(s.log, "job: it cannot make its deadline even on demand; running it on demand, the sooner the better")
 		s.rule = pool.Only()
 		return nil
 	}

@@ -1,0 +1,270 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"lowtide/functions/agent/holder"
+	"lowtide/shared/fn"
+)
+
+// Processes is a Runner with real processes, each under a holder that outlives the agent. The agent's program must
+// have holder.Command among its commands. Make it with NewProcesses; it is for one goroutine.
+//
+// Below its directory:
+//
+//	run/           the holder's: log, pid, exit status
+//	ckpt/<epoch>/  LOWTIDE_CKPT_DIR: LISTENING, READY, PROGRESS, RESULT and the job's checkpoints; restored/ in it is
+//	               what the run starts from
+//	deadline/<epoch>  LOWTIDE_DEADLINE
+//
+// The job reads LOWTIDE_CKPT_DIR, LOWTIDE_DEADLINE, LOWTIDE_RESTORED (the restored checkpoint; unset: begin anew),
+// LOWTIDE_WORKLOAD, LOWTIDE_EPOCH and LOWTIDE_SAVE_EVERY (seconds on the wall; unset: as it likes). It may write
+// RESULT, up to 1 KiB of what it made: text, or JSON with a string "result" or "weights_sha256".
+type Processes struct {
+	dir   string
+	clock fn.Clock
+	env   []string
+	sized Local // the last checkpoint that was measured
+}
+
+// NewProcesses runs workloads below dir. env is what they inherit besides their own; the agent's own settings and
+// credentials, everything named LOWTIDE_, are left out of it.
+func NewProcesses(dir string, clock fn.Clock, env []string) *Processes {
+	p := &Processes{dir: dir, clock: clock}
+	for _, e := range env {
+		if !strings.HasPrefix(e, "LOWTIDE_") {
+			p.env = append(p.env, e)
+		}
+	}
+	return p
+}
+
+const (
+	maxMarker   = 64 << 10 // of a job's marker file
+	maxResult   = 1 << 10
+	killTimeout = 5 * time.Second
+)
+
+func (p *Processes) run() string { return filepath.Join(p.dir, "run") }
+func (p *Processes) ckpt(epoch uint64) string {
+	return filepath.Join(p.dir, "ckpt", strconv.FormatUint(epoch, 10))
+}
+
+func (p *Processes) deadline(epoch uint64) string {
+	return filepath.Join(p.dir, "deadline", strconv.FormatUint(epoch, 10))
+}
+
+// Prepare empties the place of the epoch. Those of earlier epochs go too: their runs are over, and the disk is small.
+func (p *Processes) Prepare(_ context.Context, epoch uint64) (string, error) {
+	s, err := holder.Find(p.run())
+	if err != nil {
+		return "", err
+	}
+	switch s.Phase {
+	case holder.None:
+	case holder.Exited, holder.Lost:
+		if s.Epoch == int64(epoch) {
+			return "", fmt.Errorf("epoch %d was started", epoch)
+		}
+	default:
+		return "", fmt.Errorf("epoch %d runs", s.Epoch)
+	}
+	for _, old := range []string{"ckpt", "deadline"} {
+		if err := os.RemoveAll(filepath.Join(p.dir, old)); err != nil {
+			return "", err
+		}
+	}
+	if err := os.MkdirAll(p.ckpt(epoch), 0o755); err != nil {
+		return "", err
+	}
+	return filepath.Join(p.ckpt(epoch), "restored"), nil
+}
+
+// Start runs the command under a holder.
+func (p *Processes) Start(_ context.Context, c Command) error {
+	dir := p.ckpt(c.Epoch)
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Dir(p.deadline(c.Epoch)), 0o755)); err != nil {
+		return err
+	}
+	env := append([]string{}, p.env...)
+	for name, value := range c.Env {
+		env = append(env, name+"="+value)
+	}
+	env = append(env, // last, so that they win
+		"LOWTIDE_CKPT_DIR="+dir, "LOWTIDE_DEADLINE="+p.deadline(c.Epoch),
+		"LOWTIDE_WORKLOAD="+c.Workload, "LOWTIDE_EPOCH="+strconv.FormatUint(c.Epoch, 10))
+	if c.Restored != "" {
+		env = append(env, "LOWTIDE_RESTORED="+c.Restored)
+	}
+	if c.SaveEvery > 0 {
+		env = append(env, fmt.Sprintf("LOWTIDE_SAVE_EVERY=%g", p.clock.Real(c.SaveEvery).Seconds()))
+	}
+	_, err := holder.Start(p.run(), c.Run, env, int64(c.Epoch))
+	return err
+}
+
+// Status reads what the holder and the job have written.
+func (p *Processes) Status(context.Context) (Status, error) {
+	s, err := holder.Find(p.run())
+	if err != nil || s.Phase == holder.None {
+		return Status{}, err
+	}
+	st := Status{Epoch: uint64(s.Epoch)}
+	dir := p.ckpt(st.Epoch)
+	var told struct{ Step, Of int64 }
+	if readMarker(dir, "PROGRESS", &told) == nil {
+		st.Step, st.Of = told.Step, told.Of
+	}
+	if st.Newest = p.newest(dir); st.Newest != nil {
+		st.Step = max(st.Step, st.Newest.Step)
+	}
+	_, err = os.Stat(filepath.Join(dir, "LISTENING"))
+	st.Listening = err == nil
+	switch s.Phase {
+	case holder.Exited:
+		st.Code = s.Exit.Code
+	case holder.Lost:
+		st.Code = -1
+	default:
+		st.Alive = true
+		return st, nil
+	}
+	st.Listening = false
+	st.Result = result(dir)
+	if s.Phase == holder.Lost && st.Result != "" {
+		st.Code = 0 // nobody saw its end, but it wrote its result as the last thing
+	}
+	st.Tail = p.tail()
+	return st, nil
+}
+
+// newest is the checkpoint that READY names, if it is there.
+func (p *Processes) newest(dir string) *Local {
+	var ready struct {
+		Path string
+		Step int64
+	}
+	if readMarker(dir, "READY", &ready) != nil || ready.Path == "" {
+		return nil
+	}
+	l := Local{Path: ready.Path, Step: ready.Step}
+	if !filepath.IsAbs(l.Path) {
+		l.Path = filepath.Join(dir, l.Path)
+	}
+	if p.sized.Path == l.Path && p.sized.Step == l.Step {
+		l.Bytes = p.sized.Bytes
+		return &l
+	}
+	err := filepath.WalkDir(l.Path, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
+			l.Bytes += info.Size()
+		}
+		return nil
+	})
+	if err != nil {
+		return nil // dropped by the job since; a newer one follows
+	}
+	p.sized = l
+	return &l
+}
+
+// Save writes the deadline and signals the job if it listens.
+func (p *Processes) Save(_ context.Context, by time.Time) error {
+	s, err := holder.Find(p.run())
+	if err != nil || s.Phase == holder.None {
+		return err
+	}
+	seconds := fmt.Sprintf("%.3f\n", float64(by.UnixMilli())/1000)
+	if err := writeFile(p.deadline(uint64(s.Epoch)), []byte(seconds)); err != nil {
+		return err
+	}
+	err = s.Signal(saveSignal)
+	if errors.Is(err, holder.ErrNotListening) || errors.Is(err, holder.ErrNotRunning) {
+		return nil // the deadline stands; it is signalled when it listens
+	}
+	return err
+}
+
+// Stop ends the job: SIGTERM to it, or at once SIGKILL to its whole process group.
+func (p *Processes) Stop(ctx context.Context, atOnce bool) error {
+	s, err := holder.Find(p.run())
+	if err != nil || s.Phase == holder.None {
+		return err
+	}
+	if atOnce {
+		ctx, cancel := context.WithTimeout(ctx, killTimeout)
+		defer cancel()
+		return s.Kill(ctx)
+	}
+	if err := s.Signal(syscall.SIGTERM); !errors.Is(err, holder.ErrNotRunning) {
+		return err
+	}
+	return nil
+}
+
+// tail is the end of the log.
+func (p *Processes) tail() string {
+	f, err := os.Open(filepath.Join(p.run(), "log"))
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err == nil && info.Size() > 4*tailBytes {
+		_, _ = f.Seek(-4*tailBytes, io.SeekEnd)
+	}
+	b, _ := io.ReadAll(f)
+	return tail(string(b))
+}
+
+// result is what the job says it made.
+func result(dir string) string {
+	b, err := readBounded(filepath.Join(dir, "RESULT"), maxResult)
+	if err != nil {
+		return ""
+	}
+	var named struct {
+		Result  string `json:"result"`
+		Weights string `json:"weights_sha256"`
+	}
+	if json.Unmarshal(b, &named) == nil {
+		if named.Result != "" {
+			return named.Result
+		}
+		if named.Weights != "" {
+			return named.Weights
+		}
+	}
+	return strings.ToValidUTF8(string(bytes.TrimSpace(b)), "?")
+}
+
+func readMarker(dir, name string, v any) error {
+	b, err := readBounded(filepath.Join(dir, name), maxMarker)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(b, v)
+}
+
+func readBounded(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, limit))
+}

@@ -1,0 +1,290 @@
+package agent_test
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lowtide/events"
+	"lowtide/functions/agent"
+	"lowtide/functions/agent/holder"
+	"lowtide/functions/lowtide/trainer"
+	"lowtide/shared/checkpoint"
+	"lowtide/shared/fleet"
+	"lowtide/shared/fn"
+)
+
+// The test binary is also the holder and the trainer: it starts itself.
+func TestMain(m *testing.M) {
+	// The race detector has each process wait a second at its end, for reports of others; ours are many and small.
+	os.Setenv("GORACE", "atexit_sleep_ms=0 "+os.Getenv("GORACE"))
+	if len(os.Args) > 1 && (os.Args[1] == "holder" || os.Args[1] == "trainer" || os.Args[1] == "bench") {
+		root := &cobra.Command{SilenceUsage: true}
+		root.AddCommand(holder.Command(), trainer.Command(), fakeBench())
+		if root.Execute() != nil {
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// real is a machine with real processes, a real disk and a real store, on wall time.
+type real struct {
+	t     *testing.T
+	dir   string
+	store *checkpoint.Store
+	cfg   agent.Config
+	watch agent.Watch
+	off   atomic.Bool
+	a     *agent.Agent
+	said  []events.Event
+}
+
+func openStore(t *testing.T) *checkpoint.Store {
+	t.Helper()
+	s, err := checkpoint.Open(context.Background(), "file://"+t.TempDir(), []byte("0123456789abcdef"), checkpoint.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+func newReal(t *testing.T, name string, store *checkpoint.Store) *real {
+	r := &real{t: t, dir: t.TempDir(), store: store, cfg: agent.Config{Machine: name, Fleet: "f", Serialise: 5 * time.Second}}
+	r.boot()
+	t.Cleanup(func() {
+		r.a.Close()
+		s, err := holder.Find(filepath.Join(r.dir, "run"))
+		if err == nil {
+			err = s.Kill(context.Background())
+		}
+		if err != nil {
+			t.Error(err)
+		}
+	})
+	return r
+}
+
+func (r *real) Off(context.Context, string) error { r.off.Store(true); return nil }
+
+// boot starts the agent's process anew.
+func (r *real) boot() {
+	r.t.Helper()
+	if r.a != nil {
+		r.a.Close()
+	}
+	self, err := os.Executable()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.a, err = agent.New(r.cfg, agent.Deps{
+		Runner: agent.NewProcesses(r.dir, fn.Clock{}, os.Environ()), Saver: agent.Checkpoints{Store: r.store},
+		Bench: agent.Proof{self, "bench"}, Power: r, Disk: agent.Dir(r.dir), Watch: r.watch,
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// until ticks until a fact of the type was said that pleases; at most 20 s.
+func until[F events.Fact](r *real, pleases func(F) bool) F {
+	r.t.Helper()
+	from := len(r.said)
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) { // wall time: real processes
+		out, err := r.a.Tick(context.Background(), time.Now())
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		r.said = append(r.said, out...)
+		for _, e := range r.said[from:] {
+			if f, ok := e.Data.(F); ok && pleases(f) {
+				return f
+			}
+		}
+	}
+	var zero F
+	log, _ := os.ReadFile(filepath.Join(r.dir, "run", "log"))
+	r.t.Fatalf("%s was not said in 20 s; log:\n%s\nsaid %+v", zero.Kind(), log, r.said[from:])
+	return zero
+}
+
+func (r *real) order(o fleet.Order) {
+	r.t.Helper()
+	out, err := r.a.Order(context.Background(), events.OrderGiven{Machine: r.cfg.Machine, Order: o})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.said = append(r.said, out...)
+}
+
+const realSteps = 3000
+
+func train(t *testing.T, number, epoch uint64, from string) fleet.Order {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fleet.Order{Number: number, Epoch: epoch, Start: &fleet.Start{Workload: "w", From: from, Run: []string{
+		self, "trainer", "--steps", fmt.Sprint(realSteps), "--seed", "7", "--step-time", "1ms", "--save-every", "200",
+	}}}
+}
+
+func some[F events.Fact](F) bool { return true }
+
+func TestRealTrainerMovesBetweenMachinesAndEndsEqual(t *testing.T) {
+	store := openStore(t)
+	one := newReal(t, "m1", store)
+	until(one, some[events.InstanceReady])
+	one.order(train(t, 1, 1, ""))
+	until(one, func(s events.CheckpointSaved) bool { return s.Manifest.Step >= 200 })
+	one.boot() // the agent dies; the job goes on
+	h := until(one, some[events.MachineHeard])
+	if h.Run.Phase != fleet.Running || h.Saved.ID == "" {
+		t.Errorf("after a restart the agent says %+v, want the run and its checkpoint found", h)
+	}
+	stop := train(t, 2, 1, "")
+	stop.Save, stop.Stop = &fleet.Save{ID: "move", By: time.Now().Add(time.Minute)}, true
+	one.order(stop)
+	stopped := until(one, some[events.WorkloadStopped])
+	if stopped.Saved.Step != stopped.Step || stopped.Step >= realSteps {
+		t.Fatalf("stopped at step %d with %+v, want it durable and before the end", stopped.Step, stopped.Saved)
+	}
+
+	two := newReal(t, "m2", store)
+	until(two, some[events.InstanceReady])
+	two.order(train(t, 1, 2, stopped.Saved.ID))
+	if s := until(two, some[events.WorkloadStarted]); s.Step != stopped.Step {
+		t.Errorf("resumed at step %d, want %d", s.Step, stopped.Step)
+	}
+	fin := until(two, some[events.WorkloadFinished])
+	whole := trainer.New(7, realSteps)
+	for !whole.Done() {
+		whole.Step()
+	}
+	if fin.Result != whole.Sum() {
+		t.Errorf("weights %s, want those of an uninterrupted run, %s", fin.Result, whole.Sum())
+	}
+	if fin.Saved.Step != realSteps || fin.Saved.Epoch != 2 {
+		t.Errorf("saved %+v, want the end of epoch 2", fin.Saved)
+	}
+	t.Logf("moved at step %d of %d, save took %s", stopped.Step, realSteps, stopped.Saved.Took)
+}
+
+func TestRealNoticeSavesBeforeAnyOrder(t *testing.T) {
+	var notice atomic.Pointer[string]
+	endpoint := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if n := notice.Load(); n != nil {
+			fmt.Fprint(w, *n)
+			return
+		}
+		http.NotFound(w, nil)
+	}))
+	defer endpoint.Close()
+	r := newReal(t, "m1", openStore(t))
+	r.watch, r.cfg.Poll = agent.Endpoint{URL: endpoint.URL}, 50*time.Millisecond
+	r.boot()
+	until(r, some[events.InstanceReady])
+	r.order(train(t, 1, 1, ""))
+	until(r, some[events.CheckpointSaved])
+	text := fmt.Sprintf(`{"action":"terminate","time":%q}`, time.Now().Add(12*time.Second).UTC().Format(time.RFC3339))
+	notice.Store(&text)
+	at := time.Now()
+	until(r, func(i events.InstanceInterrupted) bool { return i.Noticed == "metadata" })
+	s := until(r, some[events.WorkloadStopped])
+	if s.Saved.Step != s.Step || s.Step%200 == 0 || s.Step >= realSteps {
+		t.Errorf("stopped %+v, want a step between two periodic saves durable", s)
+	}
+	t.Logf("notice to durable and stopped in %s", time.Since(at).Round(time.Millisecond))
+}
+
+func TestRealFailureTellsTheLog(t *testing.T) {
+	r := newReal(t, "m1", openStore(t))
+	until(r, some[events.InstanceReady])
+	r.order(fleet.Order{Number: 1, Epoch: 1, Start: &fleet.Start{
+		Workload: "w", Env: map[string]string{"MY_TOKEN": "hunter2"}, Run: []string{"sh", "-c", "echo $MY_TOKEN $LOWTIDE_EPOCH; exit 9"},
+	}})
+	if f := until(r, some[events.WorkloadFailed]); f.Code != 9 || f.Why != "*** 1" {
+		t.Errorf("failed with %d and %q, want 9 and the masked log", f.Code, f.Why)
+	}
+	r.order(fleet.Order{Number: 2, Epoch: 2, Start: &fleet.Start{Workload: "w", Run: []string{"/no/such/program"}}})
+	if f := until(r, some[events.WorkloadFailed]); !strings.Contains(f.Why, "/no/such/program") {
+		t.Errorf("failed with %q, want the program named", f.Why)
+	}
+}
+
+func TestJobDoesNotSeeTheAgentsCredentials(t *testing.T) {
+	t.Setenv("LOWTIDE_NATS_TOKEN", "sesame")
+	r := newReal(t, "m1", openStore(t))
+	r.boot()
+	until(r, some[events.InstanceReady])
+	r.order(fleet.Order{Number: 1, Epoch: 1, Start: &fleet.Start{Workload: "w", Run: []string{"sh", "-c", "env; exit 1"}}})
+	until(r, some[events.WorkloadFailed])
+	log, err := os.ReadFile(filepath.Join(r.dir, "run", "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(log, []byte("sesame")) || !bytes.Contains(log, []byte("LOWTIDE_CKPT_DIR=")) {
+		t.Errorf("the job's environment is wrong:\n%s", log)
+	}
+}
+
+// fakeBench prints what the benchmark runner prints, or fails.
+func fakeBench() *cobra.Command {
+	var nonce, suite string
+	var asJSON bool
+	c := &cobra.Command{Use: "bench", RunE: func(cmd *cobra.Command, _ []string) error {
+		if nonce == "broken" {
+			return fmt.Errorf("no driver")
+		}
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), `{"schema":1,"nonce":%q,"backend":"cpu","suite":%q,"elapsed":0.5,"verdict":"pass",
+			"devices":[{"name":"cpu","measured_tflops":0.96,"rated_tflops":1.0,"lower95":0.95,"upper95":0.97,
+			"causes":[{"cause":"unsteady","class":"note","detail":"7 %% apart"}]}],"product":{"verified":true,"checksum":12.5}}`, nonce, suite)
+		return err
+	}}
+	c.Flags().StringVar(&nonce, "nonce", "", "")
+	c.Flags().StringVar(&suite, "suite", "", "")
+	c.Flags().BoolVar(&asJSON, "json", false, "")
+	return c
+}
+
+func TestBenchmarkRunsOncePerNonceAndIsAnsweredAgain(t *testing.T) {
+	r := newReal(t, "m1", openStore(t))
+	until(r, some[events.InstanceReady])
+	o := fleet.Order{Number: 1, Benchmark: &fleet.Benchmark{Nonce: "n1", Suite: "quick"}}
+	r.order(o)
+	got := until(r, some[events.BenchmarkFinished])
+	want := events.BenchmarkFinished{
+		Machine: "m1", Nonce: "n1", Backend: "cpu", Suite: "quick", Elapsed: 500 * time.Millisecond, Verdict: "pass", Product: "12.5",
+		Devices: []events.Device{{Name: "cpu", Measured: 0.96, Rated: 1, Ratio: 0.96, Lower: 0.95, Upper: 0.97}},
+		Causes:  []string{"note: unsteady: 7 % apart"},
+	}
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	r.boot()
+	until(r, some[events.MachineHeard])
+	r.order(o)
+	if again, ok := r.said[len(r.said)-2].Data.(events.BenchmarkFinished); !ok || fmt.Sprint(again) != fmt.Sprint(want) {
+		t.Errorf("the repeated order was answered with %+v, want the same result at once", r.said[len(r.said)-2].Data)
+	}
+	r.order(fleet.Order{Number: 2, Benchmark: &fleet.Benchmark{Nonce: "broken", Suite: "quick"}})
+	if f := until(r, some[events.BenchmarkFinished]); !strings.Contains(f.Error, "no driver") || f.Nonce != "broken" {
+		t.Errorf("got %+v, want the runner's error", f)
+	}
+}

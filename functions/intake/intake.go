@@ -1,0 +1,216 @@
+// Package intake takes what people ask for: a workload file becomes a workload.submitted.
+//
+// It promises that a file it cannot take is refused in one line that names the file, the field, the reason and the
+// mend, before anything is said; and that what it takes is complete, whatever door it came through: defaults are filled
+// in here and nowhere else. It does not promise anything about money or time: rebalance accepts or refuses.
+package intake
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/goccy/go-yaml"
+	"github.com/shopspring/decimal"
+
+	"lowtide/shared/fleet"
+)
+
+// MaxBytes is the largest workload file.
+const MaxBytes = 1 << 20
+
+// maxGPUs is the most that one machine on sale anywhere has; 16 is p2.16xlarge and Alibaba's largest.
+const maxGPUs = 16
+
+// file is the workload file; the README explains it field by field.
+type file struct {
+	Name               string            `yaml:"name"`
+	Run                command           `yaml:"run"`
+	Env                map[string]string `yaml:"env"`
+	GPUs               int               `yaml:"gpus"`
+	Models             []string          `yaml:"models"`
+	Clouds             []string          `yaml:"clouds"`
+	Work               string            `yaml:"work"`
+	Steps              int64             `yaml:"steps"`
+	Deadline           string            `yaml:"deadline"`
+	Budget             string            `yaml:"budget"`
+	DeadlineOverBudget bool              `yaml:"deadline_over_budget"`
+	Checkpoint         string            `yaml:"checkpoint"`
+	Autonomy           string            `yaml:"autonomy"`
+}
+
+// command is a list of arguments, or one line that a shell runs.
+type command []string
+
+// UnmarshalYAML takes both forms.
+func (c *command) UnmarshalYAML(b []byte) error {
+	var list []string
+	if yaml.Unmarshal(b, &list) == nil {
+		*c = list
+		return nil
+	}
+	var line string
+	if err := yaml.Unmarshal(b, &line); err != nil {
+		return errors.New("want a command line or a list of arguments")
+	}
+	if strings.TrimSpace(line) != "" {
+		*c = []string{"sh", "-c", line}
+	}
+	return nil
+}
+
+// Parse reads a workload file called name. Relative deadlines count from now.
+func Parse(name string, b []byte, now time.Time) (fleet.Spec, error) {
+	s, err := parse(b, now)
+	if err != nil {
+		return fleet.Spec{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return s, nil
+}
+
+func parse(b []byte, now time.Time) (fleet.Spec, error) {
+	switch {
+	case len(b) > MaxBytes:
+		return fleet.Spec{}, fmt.Errorf("larger than %d bytes; put data into a bucket and name it", MaxBytes)
+	case !utf8.Valid(b):
+		return fleet.Spec{}, errors.New("not UTF-8; save the file as UTF-8")
+	case len(bytes.TrimSpace(b)) == 0:
+		return fleet.Spec{}, errors.New("empty; it needs at least name, run and work")
+	}
+	var f file
+	if err := yaml.UnmarshalWithOptions(b, &f, yaml.Strict()); err != nil {
+		return fleet.Spec{}, errors.New(oneLine(yaml.FormatError(err, false, false)))
+	}
+	return f.spec(now)
+}
+
+// spec checks field by field, in the order of the file.
+func (f file) spec(now time.Time) (fleet.Spec, error) {
+	s := fleet.Spec{
+		Name: f.Name, Run: f.Run, Env: f.Env, GPUs: f.GPUs, Models: f.Models, Clouds: f.Clouds,
+		Steps: f.Steps, DeadlineOverBudget: f.DeadlineOverBudget,
+	}
+	var err error
+	if err = checkName(f.Name); err != nil {
+		return s, field("name", err)
+	}
+	if len(f.Run) == 0 {
+		return s, field("run", errors.New("missing; give the command that trains"))
+	}
+	for k := range f.Env {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.HasPrefix(k, "LOWTIDE_") {
+			return s, field("env", fmt.Errorf("%q cannot be a name; use others than LOWTIDE_*, without '='", k))
+		}
+	}
+	if f.GPUs < 0 || f.GPUs > maxGPUs {
+		return s, field("gpus", fmt.Errorf("%d GPUs on one machine are not sold; give 0 (any) to %d", f.GPUs, maxGPUs))
+	}
+	if s.Work, err = positive(f.Work); err != nil {
+		return s, field("work", err)
+	}
+	if f.Steps < 0 {
+		return s, field("steps", fmt.Errorf("%d is negative; leave it out if the job reports its own", f.Steps))
+	}
+	if f.Deadline != "" {
+		if s.Deadline, err = deadline(f.Deadline, now); err != nil {
+			return s, field("deadline", err)
+		}
+	}
+	if f.Budget != "" {
+		m, err := money(f.Budget)
+		if err != nil {
+			return s, field("budget", err)
+		}
+		s.Budget = fleet.Known(m)
+	}
+	s.SaveEvery = 10 * time.Minute
+	if f.Checkpoint != "" {
+		if s.SaveEvery, err = positive(f.Checkpoint); err != nil {
+			return s, field("checkpoint", err)
+		}
+	}
+	switch s.Autonomy = fleet.Autonomy(f.Autonomy); s.Autonomy {
+	case "":
+		s.Autonomy = fleet.Observe
+	case fleet.Observe, fleet.Suggest, fleet.Act:
+	default:
+		return s, field("autonomy", fmt.Errorf("%q is none of observe, suggest, act", f.Autonomy))
+	}
+	return s, nil
+}
+
+func field(name string, err error) error { return fmt.Errorf("field %s: %w", name, err) }
+
+// checkName keeps names fit for subjects, keys and labels on every cloud.
+func checkName(s string) error {
+	if s == "" {
+		return errors.New("missing; give the workload a name")
+	}
+	if len(s) > 48 {
+		return fmt.Errorf("%d characters; 48 at most, since clouds' labels are short", len(s))
+	}
+	for i, r := range s {
+		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' && i > 0 {
+			continue
+		}
+		return fmt.Errorf("%q: use lower-case letters, digits and '-'", s)
+	}
+	return nil
+}
+
+func positive(s string) (time.Duration, error) {
+	if s == "" {
+		return 0, errors.New("missing; give a duration such as 4h or 30m")
+	}
+	d, err := time.ParseDuration(s)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a duration; write 4h or 30m", s)
+	}
+	if d <= 0 || d > 10*365*24*time.Hour {
+		return 0, fmt.Errorf("%s is not between 0 and ten years", s)
+	}
+	return d, nil
+}
+
+// deadline is a time, or a duration from now.
+func deadline(s string, now time.Time) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		d, derr := time.ParseDuration(s)
+		if derr != nil {
+			return time.Time{}, fmt.Errorf("%q is neither a time such as 2026-12-01T08:00:00+08:00 nor a duration such as 6h", s)
+		}
+		at = now.Add(d)
+	}
+	if !at.After(now) {
+		return time.Time{}, fmt.Errorf("%s is in the past; give a time after %s", s, now.Format(time.RFC3339))
+	}
+	return at.UTC(), nil
+}
+
+// money reads "20 USD"; plain numbers are USD.
+func money(s string) (fleet.Money, error) {
+	amount, cur, _ := strings.Cut(strings.TrimSpace(s), " ")
+	a, err := decimal.NewFromString(amount)
+	if err != nil {
+		return fleet.Money{}, fmt.Errorf("%q is not an amount; write 20 USD", s)
+	}
+	if a.Sign() <= 0 {
+		return fleet.Money{}, fmt.Errorf("%s is not above 0", s)
+	}
+	switch c := fleet.Currency(strings.ToUpper(strings.TrimSpace(cur))); c {
+	case "", fleet.USD:
+		return fleet.Money{Amount: a, Currency: fleet.USD}, nil
+	case fleet.CNY:
+		return fleet.Money{}, errors.New("budgets are kept in USD for now; convert it at your own rate")
+	default:
+		return fleet.Money{}, fmt.Errorf("currency %q is not known; write USD", cur)
+	}
+}
+
+func oneLine(s string) string {
+	return strings.Join(strings.Fields(s), " ")
+}

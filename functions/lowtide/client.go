@@ -1,0 +1,526 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"lowtide/events"
+	"lowtide/functions/intake"
+	"lowtide/functions/lowtide/story"
+	"lowtide/functions/rebalance"
+	"lowtide/shared/bus"
+	"lowtide/shared/fleet"
+	"lowtide/shared/fn"
+	host "lowtide/shared/fn/jetstream"
+	"lowtide/shared/plan"
+	"lowtide/shared/store"
+)
+
+// address is how other commands find a lowtide that runs: a file beside its state, readable by its owner alone.
+type address struct {
+	NATS   string      `json:"nats"`
+	Token  string      `json:"token"`
+	Fleet  string      `json:"fleet"`
+	Clock  string      `json:"clock"`
+	Cloud  string      `json:"cloud"`
+	Dir    string      `json:"dir"`
+	Policy plan.Policy `json:"policy"`
+}
+
+// addressFile is where a run without --state tells its address: the newest wins.
+func addressFile(state string) string {
+	if state != "" {
+		return filepath.Join(state, "address.json")
+	}
+	return filepath.Join(os.TempDir(), fmt.Sprintf("lowtide-%d", os.Getuid()), "address.json")
+}
+
+func (a address) write(state string) error {
+	file := addressFile(state)
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	b, err := json.Marshal(a)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(file+".new", b, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+// client is a connection to a lowtide that runs.
+type client struct {
+	address
+	nc    *nats.Conn
+	js    jetstream.JetStream
+	host  *host.Host
+	clock fn.Clock
+}
+
+func dial(ctx context.Context, state string) (*client, error) {
+	file := addressFile(state)
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, nobody(fmt.Errorf("no lowtide runs here (%s cannot be read); start one with: lowtide run --state DIR", file))
+	}
+	c := &client{}
+	if err := json.Unmarshal(b, &c.address); err != nil {
+		return nil, nobody(fmt.Errorf("%s: %w", file, err))
+	}
+	if c.clock, err = fn.ParseClock(c.Clock); err != nil {
+		return nil, nobody(fmt.Errorf("%s: %w", file, err))
+	}
+	if c.nc, err = nats.Connect(c.NATS, nats.Token(c.Token), nats.Name("lowtide"), nats.Timeout(2*time.Second)); err != nil {
+		return nil, nobody(fmt.Errorf("the lowtide of %s does not answer at %s: %w", file, c.NATS, err))
+	}
+	if c.js, err = bus.JetStream(c.nc); err == nil {
+		c.host, err = host.New(c.nc, host.Options{Clock: c.clock, Fleet: c.Fleet})
+	}
+	if err != nil {
+		c.nc.Close()
+		return nil, nobody(err)
+	}
+	return c, ctx.Err()
+}
+
+// say publishes facts as a person.
+func (c *client) say(ctx context.Context, facts ...events.Fact) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for _, f := range facts {
+		e := events.New(c.Fleet, "cli/"+user(), c.clock.Now(), f)
+		e.ID = fmt.Sprintf("%s-%d", e.ID, time.Now().UnixNano()) // a person who says it twice means it twice
+		if err := c.host.Say(ctx, e); err != nil {
+			return nobody(fmt.Errorf("say %s: %w", f.Kind(), err))
+		}
+	}
+	return nil
+}
+
+func user() string { return cmp.Or(os.Getenv("USER"), "unknown") }
+
+// fleet reads the decider's state.
+func (c *client) fleet(ctx context.Context) (*fleet.Fleet, error) {
+	states, err := store.Open(ctx, c.js, fleetsBucket, 1)
+	if err != nil {
+		return nil, nobody(err)
+	}
+	f, _, err := rebalance.Fleet(ctx, states, c.Fleet)
+	if err != nil {
+		return nil, nobody(err)
+	}
+	if f == nil {
+		f = fleet.New(c.Fleet, "")
+	}
+	return f, nil
+}
+
+// flags that most commands share.
+type common struct {
+	state, output string
+}
+
+func (o *common) on(cmd *cobra.Command, out bool) *cobra.Command {
+	cmd.Flags().StringVar(&o.state, "state", os.Getenv("LOWTIDE_STATE"), "directory of the lowtide to talk to; empty: the newest run on this machine")
+	if out {
+		cmd.Flags().StringVar(&o.output, "output", "text", "text or json")
+	}
+	return cmd
+}
+
+// print writes v as JSON, or calls text.
+func (o *common) print(w io.Writer, v any, text func(io.Writer)) error {
+	switch o.output {
+	case "json":
+		enc := json.NewEncoder(w)
+		enc.SetIndent("", "  ")
+		return enc.Encode(v)
+	case "", "text":
+		tab := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
+		text(tab)
+		return tab.Flush()
+	}
+	return usage(fmt.Errorf("--output %q: want text or json", o.output))
+}
+
+func submitCommand() *cobra.Command {
+	var o common
+	cmd := &cobra.Command{
+		Use: "submit FILE", Short: "Ask for a workload; says whether it was accepted, and what it can cost at most", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			b, err := readBounded(args[0])
+			if err != nil {
+				return usage(err)
+			}
+			// The file is judged before anybody is asked: a bad one changes nothing, also where nothing runs.
+			if _, err := intake.Parse(args[0], b, time.Now()); err != nil {
+				return usage(err)
+			}
+			c, err := dial(cmd.Context(), o.state)
+			if err != nil {
+				return err
+			}
+			defer c.nc.Close()
+			spec, err := intake.Parse(args[0], b, c.clock.Now())
+			if err != nil {
+				return usage(err)
+			}
+			return c.submit(cmd, &o, spec)
+		},
+	}
+	return o.on(cmd, true)
+}
+
+// readBounded reads a file, and of a file that is too large only enough to refuse it.
+func readBounded(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, intake.MaxBytes+1))
+}
+
+func (c *client) submit(cmd *cobra.Command, o *common, spec fleet.Spec) error {
+	ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
+	defer cancel()
+	heard := make(chan events.Event, 16)
+	sub, err := c.nc.Subscribe(events.Subject(c.Fleet, "*.*", events.Token(spec.Name)), func(m *nats.Msg) {
+		if e, err := events.Decode(m.Data); err == nil {
+			heard <- e
+		}
+	})
+	if err != nil {
+		return nobody(err)
+	}
+	defer sub.Unsubscribe() //nolint:errcheck // the connection closes with the command
+	if err := c.say(ctx, events.WorkloadSubmitted{Spec: spec}); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nobody(fmt.Errorf("%s was submitted, but nobody has answered yet; see lowtide status", spec.Name))
+		case e := <-heard:
+			switch f := e.Data.(type) {
+			case events.WorkloadRefused:
+				return failed("%s is refused: %s", spec.Name, f.Why)
+			case events.WorkloadAccepted:
+				return o.print(cmd.OutOrStdout(), f, func(w io.Writer) {
+					fmt.Fprintf(w, "%s is accepted: worst case, all on demand, %s; if lowtide died for ever its machines would end themselves by %s\n", f.Workload, f.Worst, f.Bound)
+				})
+			}
+		}
+	}
+}
+
+func statusCommand() *cobra.Command {
+	var o common
+	cmd := &cobra.Command{
+		Use: "status", Short: "What runs where, what is safe, what it costs", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := dial(cmd.Context(), o.state)
+			if err != nil {
+				return err
+			}
+			defer c.nc.Close()
+			f, err := c.fleet(cmd.Context())
+			if err != nil {
+				return err
+			}
+			return o.print(cmd.OutOrStdout(), f, func(w io.Writer) { printStatus(w, f, c.clock.Now()) })
+		},
+	}
+	return o.on(cmd, true)
+}
+
+func printStatus(w io.Writer, f *fleet.Fleet, now time.Time) {
+	if f.Halted != "" {
+		fmt.Fprintf(w, "nothing is bought: %s\n", f.Halted)
+	}
+	fmt.Fprintln(w, "WORKLOAD\tPHASE\tON\tSTEP\tDURABLE\tSPENT\tDEADLINE IN\tWHY")
+	for _, name := range fleet.Sorted(f.Workloads) {
+		x := f.Workloads[name]
+		due := "-"
+		if d := x.Spec.Deadline; !d.IsZero() && !x.Phase.Final() {
+			due = story.Short(d.Sub(now))
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", name, cmp.Or(string(x.Phase), "submitted"), cmp.Or(x.On, x.Next, "-"), x.Step, x.Saved.Step, plan.Spent(f, x, now), due, x.Why)
+	}
+	fmt.Fprintln(w, "\nMACHINE\tPHASE\tOFFER\tUSD/H\tAGE\tFOR\tNOTE")
+	for _, name := range fleet.Sorted(f.Machines) {
+		m := f.Machines[name]
+		if m.Phase == fleet.Ended {
+			continue
+		}
+		age := "-"
+		if !m.Bought.IsZero() {
+			age = story.Short(now.Sub(m.Bought))
+		}
+		hourly, _ := m.Offer.PerHour()
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.4f\t%s\t%s\t%s\n", name, m.Phase, m.Offer, hourly, age, cmp.Or(m.Workload, "-"), m.Cause)
+	}
+}
+
+func eventsCommand() *cobra.Command {
+	var o common
+	var follow bool
+	var last time.Duration
+	cmd := &cobra.Command{
+		Use: "events", Short: "The facts, one JSON document a line", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := dial(cmd.Context(), o.state)
+			if err != nil {
+				return err
+			}
+			defer c.nc.Close()
+			start := time.Now().Add(-last)
+			con, err := c.js.OrderedConsumer(cmd.Context(), bus.Facts, jetstream.OrderedConsumerConfig{
+				FilterSubjects: []string{events.Subject(c.Fleet, "*.*", ">")}, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &start,
+			})
+			if err != nil {
+				return nobody(err)
+			}
+			return tail(cmd, con, follow)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is said from now")
+	cmd.Flags().DurationVar(&last, "last", time.Hour, "how far to go back, in wall time")
+	return o.on(cmd, false)
+}
+
+func tail(cmd *cobra.Command, con jetstream.Consumer, follow bool) error {
+	for cmd.Context().Err() == nil {
+		batch, err := con.Fetch(256, jetstream.FetchMaxWait(500*time.Millisecond))
+		if err != nil {
+			return nobody(err)
+		}
+		n := 0
+		for m := range batch.Messages() {
+			n++
+			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", m.Data())
+		}
+		if n == 0 && !follow {
+			return nil
+		}
+	}
+	return nil
+}
+
+func planCommand() *cobra.Command {
+	var o common
+	var explain bool
+	cmd := &cobra.Command{
+		Use: "plan", Short: "What lowtide would do now, and why; changes nothing", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := dial(cmd.Context(), o.state)
+			if err != nil {
+				return err
+			}
+			defer c.nc.Close()
+			return c.plan(cmd, &o, explain)
+		},
+	}
+	cmd.Flags().BoolVar(&explain, "explain", false, "also say why nothing is done")
+	return o.on(cmd, true)
+}
+
+// explained is one workload's decision.
+type explained struct {
+	Workload string      `json:"workload"`
+	Reason   string      `json:"reason"`
+	Plan     *fleet.Plan `json:"plan,omitempty"`
+}
+
+func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
+	f, err := c.fleet(cmd.Context())
+	if err != nil {
+		return err
+	}
+	b, err := store.Open(cmd.Context(), c.js, marketBucket, 1)
+	if err != nil {
+		return nobody(err)
+	}
+	val, _, err := b.Get(cmd.Context(), rebalance.MarketKey)
+	if errors.Is(err, store.ErrNotFound) {
+		return failed("no price is known yet")
+	}
+	var m fleet.Markets
+	if err == nil {
+		err = json.Unmarshal(val, &m)
+	}
+	if err != nil {
+		return nobody(fmt.Errorf("read market: %w", err))
+	}
+	book := plan.NewBook(&m)
+	out := []explained{}
+	for _, name := range fleet.Sorted(f.Workloads) {
+		w := f.Workloads[name]
+		if w.Phase != fleet.Accepted {
+			continue
+		}
+		d := plan.Decide(f, book, c.Policy, w, c.clock.Now())
+		e := explained{Workload: name, Reason: d.Reason}
+		if d.Plan.Action != "" {
+			e.Plan = &d.Plan
+		}
+		if e.Plan != nil || explain {
+			out = append(out, e)
+		}
+	}
+	return o.print(cmd.OutOrStdout(), out, func(w io.Writer) {
+		if len(out) == 0 {
+			fmt.Fprintln(w, "nothing to do; --explain says why")
+		}
+		for _, e := range out {
+			what := "stays as it is"
+			if e.Plan != nil {
+				what = "would buy " + e.Plan.Offers[0].String()
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\n", e.Workload, what, e.Reason)
+		}
+	})
+}
+
+func logsCommand() *cobra.Command {
+	var o common
+	var follow bool
+	cmd := &cobra.Command{
+		Use: "logs WORKLOAD", Short: "What the workload printed, machine after machine (machines on this host)", Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := dial(cmd.Context(), o.state)
+			if err != nil {
+				return err
+			}
+			defer c.nc.Close()
+			return c.logs(cmd, args[0], follow)
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on, also across a move")
+	return o.on(cmd, false)
+}
+
+// logs copies the log of each machine that the workload runs on, in turn.
+func (c *client) logs(cmd *cobra.Command, name string, follow bool) error {
+	read := map[string]int64{} // bytes by file
+	for cmd.Context().Err() == nil {
+		f, err := c.fleet(cmd.Context())
+		if err != nil {
+			return err
+		}
+		w := f.Workloads[name]
+		if w == nil {
+			return failed("there is no workload %q; lowtide status lists them", name)
+		}
+		for _, m := range machinesOf(f, name) {
+			if err := copyLog(cmd.OutOrStdout(), c.Dir, m, read); err != nil {
+				return failed("%v", err)
+			}
+		}
+		if !follow || w.Phase.Final() {
+			return nil
+		}
+		select {
+		case <-cmd.Context().Done():
+		case <-time.After(300 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+func machinesOf(f *fleet.Fleet, workload string) (out []*fleet.Instance) {
+	for _, name := range fleet.Sorted(f.Machines) {
+		if m := f.Machines[name]; m.Workload == workload && m.ID != "" {
+			out = append(out, m)
+		}
+	}
+	return out
+}
+
+func copyLog(w io.Writer, dir string, m *fleet.Instance, read map[string]int64) error {
+	files, err := filepath.Glob(filepath.Join(dir, "machines", m.ID, "*", "log"))
+	if err != nil {
+		return err
+	}
+	more, err := filepath.Glob(filepath.Join(dir, "machines", m.ID, "*", "*", "log"))
+	if err != nil {
+		return err
+	}
+	for _, file := range append(files, more...) {
+		if err := copyFrom(w, file, m.Name, read); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func copyFrom(w io.Writer, file, machine string, read map[string]int64) error {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil //nolint:nilerr // it was rotated away, or the machine is gone
+	}
+	defer f.Close()
+	if _, known := read[file]; !known {
+		fmt.Fprintf(w, "== %s\n", machine)
+	}
+	if _, err := f.Seek(read[file], io.SeekStart); err != nil {
+		return err
+	}
+	n, err := io.Copy(w, f)
+	read[file] += n
+	return err
+}
+
+func pauseCommand() *cobra.Command {
+	return sayCommand("pause", "Save and stop a workload; nothing is bought for it until it is resumed", func(w string) events.Fact {
+		return events.WorkloadPaused{Workload: w, By: user()}
+	})
+}
+
+func resumeCommand() *cobra.Command {
+	return sayCommand("resume", "End a pause", func(w string) events.Fact {
+		return events.WorkloadResumed{Workload: w, By: user()}
+	})
+}
+
+func sayCommand(name, short string, fact func(workload string) events.Fact) *cobra.Command {
+	var o common
+	cmd := &cobra.Command{
+		Use: name + " WORKLOAD", Short: short, Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := dial(cmd.Context(), o.state)
+			if err != nil {
+				return err
+			}
+			defer c.nc.Close()
+			f, err := c.fleet(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if f.Workloads[args[0]] == nil {
+				return failed("there is no workload %q; there are: %s", args[0], strings.Join(fleet.Sorted(f.Workloads), ", "))
+			}
+			if err := c.say(cmd.Context(), fact(args[0])); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s: said\n", args[0])
+			return nil
+		},
+	}
+	return o.on(cmd, false)
+}

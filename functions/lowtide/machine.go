@@ -1,0 +1,225 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/spf13/cobra"
+
+	"lowtide/events"
+	"lowtide/functions/agent"
+	"lowtide/shared/bus"
+	"lowtide/shared/checkpoint"
+	host "lowtide/shared/fn/jetstream"
+)
+
+// userData is what every machine of this ring is told.
+func userData(r *ring, dir string) (map[string]string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	bench, err := json.Marshal([]string{self, "benchrunner", "run", "--backend", "cpu"})
+	if err != nil {
+		return nil, err
+	}
+	bucket, err := filepath.Abs(filepath.Join(dir, "bucket"))
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(bucket, 0o700); err != nil {
+		return nil, err
+	}
+	return map[string]string{
+		"LOWTIDE_NATS": r.server.URL(), "LOWTIDE_NATS_TOKEN": r.server.Token(), "LOWTIDE_CLOCK": r.clock.String(),
+		"LOWTIDE_BUCKET": "file://" + filepath.ToSlash(bucket), "LOWTIDE_CKPT_KEY": hex.EncodeToString([]byte(r.install + "-checkpoint-names")),
+		"LOWTIDE_BENCH": string(bench), "LOWTIDE_CPU_CALIBRATION": filepath.Join(filepath.Dir(bucket), "cpu-rating.json"),
+	}, nil
+}
+
+// machineEnv is the environment of a machine of the fake cloud, in the agent's names.
+func machineEnv(name string) string {
+	switch name {
+	case "LOWTIDE_ID":
+		return os.Getenv("LOWTIDE_INSTANCE_ID")
+	case "LOWTIDE_METADATA":
+		if u := os.Getenv("LOWTIDE_METADATA_URL"); u != "" {
+			return u + "/interruption"
+		}
+	case "LOWTIDE_DIR":
+		return os.Getenv("LOWTIDE_MACHINE_DIR")
+	}
+	return os.Getenv(name)
+}
+
+// agentCommand is lowtide on a rented machine.
+func agentCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "agent", Short: "lowtide on a rented machine; its settings are in the environment", Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := agent.FromEnv(machineEnv)
+			if err != nil {
+				return usage(fmt.Errorf("agent: %w", err))
+			}
+			if speed, err := strconv.ParseFloat(os.Getenv("LOWTIDE_GPU_THROTTLE"), 64); err == nil {
+				os.Setenv("LOWTIDE_CPU_THROTTLE", strconv.FormatFloat(1-speed, 'g', -1, 64)) //nolint:errcheck // names and values are valid
+			}
+			return serveAgent(cmd.Context(), s)
+		},
+	}
+}
+
+// serveAgent wires one agent and runs it until ctx ends.
+func serveAgent(ctx context.Context, s agent.Settings) error {
+	var contact atomic.Int64 // wall time of the last word with NATS
+	opts := append(bus.Options("agent "+s.Machine, nil), nats.Token(s.Token))
+	nc, err := nats.Connect(s.NATS, opts...)
+	if err != nil {
+		return fmt.Errorf("agent: connect to NATS: %w", err)
+	}
+	defer nc.Close()
+	h, err := host.New(nc, host.Options{Clock: s.Clock, Fleet: s.Fleet, Log: slog.Default()})
+	if err != nil {
+		return err
+	}
+	store, err := checkpoint.Open(ctx, s.Bucket, s.Key, checkpoint.Options{})
+	if err != nil {
+		return fmt.Errorf("agent: open checkpoints: %w", err)
+	}
+	deps := agent.Deps{
+		Runner: agent.NewProcesses(filepath.Join(s.Dir, "work"), s.Clock, os.Environ()),
+		Saver:  agent.Checkpoints{Store: store},
+		Bench:  agent.Proof(s.Bench),
+		Power:  agent.Shutdown(s.PowerOff),
+		Disk:   agent.Dir(s.Dir),
+		Newest: func(ctx context.Context) (events.OrderGiven, bool, error) {
+			d, err := h.Last(ctx, s.Fleet, "order.given", events.Token(s.Machine))
+			if errors.Is(err, bus.ErrNone) {
+				return events.OrderGiven{}, false, nil
+			}
+			o, ok := d.Event.Data.(events.OrderGiven)
+			return o, ok, err
+		},
+		Contact: func() time.Time {
+			if n := contact.Load(); n > 0 {
+				return s.Clock.Of(time.Unix(0, n))
+			}
+			return time.Time{}
+		},
+	}
+	if s.Metadata != "" {
+		deps.Watch = agent.Endpoint{URL: s.Metadata}
+		deps.Power = powerOff{os.Getenv("LOWTIDE_METADATA_URL") + "/poweroff"}
+	}
+	a, err := agent.New(s.Config, deps)
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	return alive(ctx, h, a, s, func() {
+		// A round trip, at most one a second: a connection may be dead for long before it says so.
+		if last := contact.Load(); time.Since(time.Unix(0, last)) > time.Second && nc.IsConnected() {
+			if _, err := nc.RTT(); err == nil {
+				contact.Store(time.Now().UnixNano())
+			}
+		}
+	})
+}
+
+// alive runs the agent. NATS may be away, from the start or for ever: the agent ticks all the same, since it alone can
+// save and end this machine then. What it says meanwhile is dropped, and its next machine.heard holds it.
+func alive(ctx context.Context, h *host.Host, a *agent.Agent, s agent.Settings, probe func()) error {
+	orders := a.Function()
+	orders.Tick = nil
+	said := make(chan []events.Event, 64)
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() {
+		for ctx.Err() == nil {
+			if err := h.Serve(ctx, orders); err != nil {
+				slog.Warn("orders cannot be heard", "err", err)
+				wait(ctx, time.Second)
+			}
+		}
+	})
+	all.Go(func() {
+		for ctx.Err() == nil {
+			probe()
+			wait(ctx, time.Second)
+		}
+	})
+	all.Go(func() {
+		for ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case batch := <-said:
+				try, cancel := context.WithTimeout(ctx, 10*time.Second)
+				if err := h.Say(try, batch...); err != nil {
+					slog.Warn("not said", "events", len(batch), "err", err)
+				}
+				cancel()
+			}
+		}
+	})
+	tick := time.NewTicker(max(s.Clock.Real(time.Second), 5*time.Millisecond))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		batch, err := a.Tick(ctx, s.Clock.Now())
+		if err != nil {
+			slog.Warn("tick", "err", err)
+		}
+		if len(batch) == 0 {
+			continue
+		}
+		select {
+		case said <- batch:
+		default:
+		}
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// powerOff asks the fake cloud to switch this machine off.
+type powerOff struct{ url string }
+
+// Off implements agent.Power.
+func (p powerOff) Off(ctx context.Context, _ string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body)
+	if resp.StatusCode >= 300 {
+		return fmt.Errorf("power off: %s", resp.Status)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lowtide/events"
+	"lowtide/shared/fleet"
+	"lowtide/shared/fn"
+	"lowtide/shared/provider"
+	"lowtide/shared/provider/fake"
+)
+
+// panicCommand is the big red button.
+func panicCommand() *cobra.Command {
+	var o common
+	var cloud, install string
+	var wait time.Duration
+	cmd := &cobra.Command{
+		Use:   "panic",
+		Short: "Buy nothing any more, save and end every machine of ours; also from the cloud alone",
+		Long: "Tells lowtide to buy nothing any more and to save, stop and end every machine of ours, and waits for it.\n" +
+			"Where no lowtide answers, --cloud and --installation end every machine with our labels at the cloud itself:\n" +
+			"what was not durable by then is lost. lowtide goes on after: lowtide resume WORKLOAD.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cloud != "" {
+				if install == "" {
+					return usage(errors.New("--cloud needs --installation (the file of that name in the state directory): only machines that carry it are ours"))
+				}
+				c, err := fake.Dial(cmd.Context(), cloud)
+				if err != nil {
+					return nobody(fmt.Errorf("cloud %s: %w", cloud, err))
+				}
+				return endAll(cmd.Context(), cmd.OutOrStdout(), c, install, wait)
+			}
+			c, err := dial(cmd.Context(), o.state)
+			if err != nil {
+				return err
+			}
+			defer c.nc.Close()
+			return c.panic(cmd.Context(), cmd.OutOrStdout(), wait)
+		},
+	}
+	cmd.Flags().StringVar(&cloud, "cloud", "", "go to this cloud directly: URL of a fake cloud")
+	cmd.Flags().StringVar(&install, "installation", "", "with --cloud: the installation whose machines are ours")
+	cmd.Flags().DurationVar(&wait, "wait", 5*time.Minute, "how long to wait until nothing bills, in wall time")
+	return o.on(cmd, false)
+}
+
+func (c *client) panic(ctx context.Context, out io.Writer, wait time.Duration) error {
+	if err := c.say(ctx, events.PolicySet{Halt: "panic by " + user(), Stop: true, By: user()}); err != nil {
+		return err
+	}
+	fmt.Fprintln(out, "nothing is bought any more; every workload saves and stops")
+	for deadline := time.Now().Add(wait); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(300 * time.Millisecond) {
+		f, err := c.fleet(ctx)
+		if err != nil {
+			return err
+		}
+		n := 0
+		for _, m := range f.Machines {
+			if m.Phase != fleet.Ended {
+				n++
+			}
+		}
+		if n == 0 && f.Halted != "" {
+			fmt.Fprintln(out, "no machine of ours runs")
+			return nil
+		}
+	}
+	return failed("machines still run after %s; see lowtide status, or use --cloud", wait)
+}
+
+// endAll ends all that carries our installation's label, and waits until the cloud lists none of it.
+func endAll(ctx context.Context, out io.Writer, cloud provider.Provider, install string, wait time.Duration) error {
+	for deadline := time.Now().Add(wait); ctx.Err() == nil; time.Sleep(300 * time.Millisecond) {
+		all, err := cloud.List(ctx)
+		left := 0
+		for _, m := range all {
+			if m.Labels.Install != install || m.State == provider.Gone {
+				continue
+			}
+			left++
+			if m.State == provider.Ending {
+				continue
+			}
+			if err := cloud.End(ctx, m.ID); err != nil {
+				fmt.Fprintf(out, "%s (%s): %v; tried again\n", m.Labels.Machine, m.ID, err)
+				continue
+			}
+			fmt.Fprintf(out, "%s (%s) is told to end\n", m.Labels.Machine, m.ID)
+		}
+		switch {
+		case err == nil && left == 0:
+			fmt.Fprintln(out, "no machine of ours runs")
+			return nil
+		case time.Now().After(deadline) && err != nil:
+			return nobody(err)
+		case time.Now().After(deadline):
+			return failed("%d machines still run after %s", left, wait)
+		}
+	}
+	return ctx.Err()
+}
+
+// cloudCommand is the fake cloud as a process of its own.
+func cloudCommand() *cobra.Command {
+	self, err := os.Executable()
+	if err != nil {
+		self = os.Args[0]
+	}
+	cmd := fake.Command(func(s string) (func() time.Time, func(time.Duration) time.Duration, error) {
+		c, err := fn.ParseClock(s)
+		return c.Now, c.Real, err
+	}, []string{self, "agent"})
+	cmd.Hidden = true
+	return cmd
+}

@@ -1,0 +1,130 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+
+	"lowtide/events"
+	"lowtide/functions/census"
+	"lowtide/functions/ledger"
+	embedded "lowtide/functions/lowtide/nats"
+	"lowtide/functions/prices"
+	"lowtide/functions/provision"
+	"lowtide/functions/rebalance"
+	"lowtide/functions/verify"
+	"lowtide/shared/bus"
+	"lowtide/shared/fn"
+	host "lowtide/shared/fn/jetstream"
+	"lowtide/shared/plan"
+	"lowtide/shared/provider"
+	"lowtide/shared/store"
+)
+
+// The buckets; each has one writer.
+const (
+	fleetsBucket = "fleets" // rebalance
+	marketBucket = "market" // prices
+)
+
+// ring is lowtide in one process: NATS and all functions.
+type ring struct {
+	fleet   string
+	install string
+	clock   fn.Clock
+	policy  plan.Policy
+	server  *embedded.Server
+	nc      *nats.Conn
+	js      jetstream.JetStream
+	host    *host.Host
+}
+
+// ringOptions make a ring.
+type ringOptions struct {
+	dir     string
+	fleet   string
+	install string
+	clock   fn.Clock
+	policy  plan.Policy
+	durable bool // every message is on disk before it is acknowledged
+}
+
+// startRing starts NATS and the streams.
+func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
+	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy}
+	if r.server, err = embedded.Start(filepath.Join(o.dir, "nats"), embedded.Options{SyncAlways: o.durable, Listen: true}); err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			r.close()
+		}
+	}()
+	if r.nc, err = r.server.Connect(bus.Options("lowtide", nil)...); err != nil {
+		return nil, err
+	}
+	if r.js, err = bus.JetStream(r.nc); err != nil {
+		return nil, err
+	}
+	if err = bus.Setup(ctx, r.js, 1); err != nil {
+		return nil, err
+	}
+	r.host, err = host.New(r.nc, host.Options{Clock: o.clock, Fleet: o.fleet})
+	return r, err
+}
+
+func (r *ring) close() {
+	if r.nc != nil {
+		r.nc.Close()
+	}
+	r.server.Shutdown()
+}
+
+// functions wires what one process serves, in the order of the ring.
+func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[string]string) ([]fn.Function, error) {
+	var firstErr error
+	bucket := func(name string) store.Bucket {
+		b, err := store.Open(ctx, r.js, name, 1)
+		if err != nil && firstErr == nil {
+			firstErr = fmt.Errorf("bucket %s: %w", name, err)
+		}
+		return b
+	}
+	objects, err := store.OpenObjects(ctx, r.js, "offers", 1)
+	if err != nil {
+		return nil, fmt.Errorf("bucket offers: %w", err)
+	}
+	market, claims := bucket(marketBucket), bucket("claims")
+	carry := provision.Options{Now: r.clock.Now, UserData: data}
+	fns := []fn.Function{
+		prices.New("prices", []string{r.fleet}, []provider.Provider{cloud}, market, objects, prices.Options{Now: r.clock.Now}),
+		census.New("census", r.install, cloud, claims, bucket("census"), census.Options{Now: r.clock.Now, Fleet: r.fleet}),
+		verify.New(bucket("benchmarks"), r.clock.Real),
+		rebalance.New(rebalance.Config{
+			Fleet: r.fleet, Install: r.install, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Batch: 128,
+		}).Function(),
+		provision.New("provision", cloud, claims, carry),
+		provision.Twins("provision-twins", cloud, claims, carry),
+		ledger.New(r.fleet, bucket("ledger")),
+	}
+	return fns, firstErr
+}
+
+// tick says clock.ticked until ctx ends.
+func (r *ring) tick(ctx context.Context, every time.Duration) {
+	t := time.NewTicker(max(r.clock.Real(every), 50*time.Millisecond))
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+			now := r.clock.Now()
+			_ = r.host.Say(ctx, events.New(r.fleet, "schedule", now, events.ClockTicked{What: "tick", Due: now})) // the next tick makes it good
+		}
+	}
+}

@@ -1,0 +1,408 @@
+package main
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+	"github.com/spf13/cobra"
+
+	"lowtide/events"
+	"lowtide/functions/lowtide/story"
+	"lowtide/shared/bus"
+	"lowtide/shared/fn"
+	"lowtide/shared/market"
+	"lowtide/shared/plan"
+	"lowtide/shared/provider"
+	"lowtide/shared/provider/fake"
+)
+
+// demoPolicy suits the fake cloud, whose machines boot in half a minute, and a clock that runs some hundred times too
+// fast: a second that this host is busy is minutes to the market.
+var demoPolicy = plan.Policy{
+	Wake: 5 * time.Minute, StartUp: 5 * time.Minute, StartMax: 30 * time.Minute, MinStay: 20 * time.Minute, Margin: 2,
+	Silence: 10 * time.Minute, Lease: 6 * time.Hour, Grace: 15 * time.Minute, PlanLife: 10 * time.Minute, Offers: 4,
+}
+
+type runFlags struct {
+	data, state, cloud string
+	speed              float64
+	limit              time.Duration
+	seed               uint64
+}
+
+func runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Everything in one process: NATS inside, a fake cloud, real training jobs, one story",
+		Long: "Starts NATS inside this process, a fake cloud with a durable bill and real training processes on its machines,\n" +
+			"replays a spot market faster than it was, and tells what happens.\n\n" +
+			"With --state DIR it is a lasting daemon without a story of its own: submit workloads to it.\n" +
+			"Exit status: 0 every promise kept, 1 not, 2 bad input.",
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.speed == 0 {
+				f.speed = 240
+				if f.state != "" {
+					f.speed = 1
+				}
+			}
+			if f.speed < 0 || f.speed > 1000 {
+				return usage(fmt.Errorf("--speed %g: want 1 to 1000 market seconds in a second", f.speed))
+			}
+			if f.state != "" {
+				return daemon(cmd.Context(), cmd.OutOrStdout(), f)
+			}
+			return demo(cmd.Context(), cmd.OutOrStdout(), f)
+		},
+	}
+	cmd.Flags().StringVar(&f.data, "data", "", "directory of recorded spot traces to replay; empty: the built-in market model")
+	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
+	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
+	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
+	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
+	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "of the built-in market")
+	return cmd
+}
+
+// origin is where the market's clock stands when a story begins.
+var origin = time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC)
+
+// traces reads or makes the market.
+func (f runFlags) traces() ([]market.Trace, string, error) {
+	if f.data == "" {
+		return market.Model(f.seed, 3, 195*time.Second, 20000), fmt.Sprintf("built-in model, seed %d", f.seed), nil
+	}
+	all, err := market.Load(f.data)
+	if err != nil {
+		return nil, "", usage(err)
+	}
+	return all[:min(3, len(all))], "recorded traces of " + f.data, nil
+}
+
+// demo is the story.
+func demo(ctx context.Context, out io.Writer, f runFlags) error {
+	fmt.Fprintln(out, "lowtide: starting NATS, a fake cloud and the functions in this process")
+	all, name, err := f.traces()
+	if err != nil {
+		return err
+	}
+	at, ok := window(all, 24*time.Hour)
+	if !ok {
+		return failed("the market has no stretch in which a machine is lost within the first hours; try another --seed")
+	}
+	traces := cut(all, at)
+	dir, err := os.MkdirTemp("", "lowtide-run-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	clock := fn.Clock{Origin: origin, Start: time.Now(), Speed: f.speed}
+	d, err := begin(ctx, dir, f, clock, traces, false)
+	if err != nil {
+		return err
+	}
+	defer d.end(true)
+
+	t := story.New(origin)
+	say := func(who, what string) { fmt.Fprintln(out, t.Line(clock.Now(), who, what)) }
+	var zones []string
+	for _, tr := range traces {
+		zones = append(zones, tr.Zone)
+	}
+	say("market", fmt.Sprintf("%s from %s on, %g times as fast: %s, spot 0.9731 and on-demand 3.0600 USD/h, %s of notice",
+		name, story.Short(at), f.speed, strings.Join(zones, ", "), d.cloud.Traits().Notice))
+	heard, err := d.listen(ctx)
+	if err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	for _, j := range demoJobs {
+		e := events.New(d.fleet, "run", clock.Now(), events.WorkloadSubmitted{Spec: j.spec(self, clock.Now(), f.speed)})
+		if err := d.host.Say(ctx, e); err != nil {
+			return err
+		}
+	}
+	limit := time.After(f.limit)
+	look := time.NewTicker(200 * time.Millisecond)
+	defer look.Stop()
+	for over := false; !over; {
+		select {
+		case <-ctx.Done():
+			return failed("stopped; every machine is ended")
+		case <-limit:
+			say("lowtide", "the story takes too long; every machine is ended")
+			over = true
+		case h := <-heard:
+			if line := t.Hear(h.at, h.event); line != "" {
+				fmt.Fprintln(out, line)
+			}
+		case <-look.C:
+			over = storyOver(t, d.local.Bill())
+		}
+	}
+	v := closing(out, t, traces, d.policy, d.local.Bill(), clock.Now())
+	fmt.Fprintf(out, "\nnext: lowtide run --state DIR keeps everything and takes your own workloads (lowtide submit FILE);\n"+
+		"      lowtide run --data DIR replays recorded traces; lowtide simulate compares policies on them.\n")
+	if !v.ok {
+		return failed("a promise was not kept; see the table")
+	}
+	return nil
+}
+
+// storyOver says that all jobs are done and nothing bills any more.
+func storyOver(t *story.Teller, bill fake.Bill) bool {
+	done := t.Outcomes()
+	if len(done) < len(demoJobs) || len(bill.Ours().Running()) > 0 {
+		return false
+	}
+	for _, o := range done {
+		if o.Finished.IsZero() {
+			return false
+		}
+	}
+	bought, ended, _ := t.Machines()
+	return bought == ended
+}
+
+// deck is a ring with its cloud, while it runs.
+type deck struct {
+	*ring
+	cloud provider.Provider
+	local *fake.Cloud // nil: the cloud lives elsewhere
+	procs *fake.Processes
+	stop  context.CancelFunc
+	all   sync.WaitGroup
+	err   error
+}
+
+// begin starts cloud, ring and functions.
+func begin(ctx context.Context, dir string, f runFlags, clock fn.Clock, traces []market.Trace, durable bool) (d *deck, err error) {
+	install, err := installation(dir)
+	if err != nil {
+		return nil, err
+	}
+	d = &deck{}
+	ctx, d.stop = context.WithCancel(ctx)
+	defer func() {
+		if err != nil {
+			d.end(true)
+		}
+	}()
+	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: clock, policy: demoPolicy, durable: durable}); err != nil {
+		return nil, err
+	}
+	if err = d.openCloud(ctx, dir, f, traces); err != nil {
+		return nil, err
+	}
+	data, err := userData(d.ring, dir)
+	if err != nil {
+		return nil, err
+	}
+	functions, err := d.functions(ctx, d.cloud, data)
+	if err != nil {
+		return nil, err
+	}
+	d.all.Go(func() {
+		if err := d.host.Serve(ctx, functions...); err != nil {
+			d.err = err
+			d.stop()
+		}
+	})
+	d.all.Go(func() { d.tick(ctx, 30*time.Second) })
+	d.all.Go(func() { d.notices(ctx) })
+	return d, address{
+		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: clock.String(), Cloud: f.cloud, Dir: dir, Policy: d.policy,
+	}.write(f.state)
+}
+
+// openCloud makes the fake cloud in this process, or finds the one that lives elsewhere.
+func (d *deck) openCloud(ctx context.Context, dir string, f runFlags, traces []market.Trace) error {
+	if f.cloud != "" {
+		c, err := fake.Dial(ctx, f.cloud)
+		if err != nil {
+			return nobody(fmt.Errorf("cloud %s: %w", f.cloud, err))
+		}
+		d.cloud = c
+		return nil
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return err
+	}
+	d.procs = &fake.Processes{Dir: filepath.Join(dir, "machines"), Command: []string{self, "agent"}}
+	cfg := fake.Config{
+		Dir: filepath.Join(dir, "cloud"), Seed: f.seed, Traces: traces, Origin: d.clock.Now(), Now: d.clock.Now, Real: d.clock.Real,
+		Launcher: d.procs, Metadata: "http://" + ln.Addr().String(),
+	}
+	if d.local, err = fake.Open(cfg); err != nil {
+		return err
+	}
+	d.cloud = d.local
+	if f.state == "" { // the story's third machine is slow
+		d.local.Script("launch", append(make([]fake.Fault, badMachine-1), fake.BadGPU)...)
+	}
+	srv := &http.Server{Handler: fake.Serve(d.local), ReadHeaderTimeout: 5 * time.Second}
+	d.all.Go(func() { _ = srv.Serve(ln) })
+	d.all.Go(func() { <-ctx.Done(); _ = srv.Close() })
+	d.all.Go(func() { _ = d.local.Run(ctx) })
+	return nil
+}
+
+// end stops everything. With all, the machines of a cloud in this process are ended too.
+func (d *deck) end(all bool) {
+	if all && d.local != nil {
+		for _, r := range d.local.Bill().Ours().Running() {
+			_ = d.local.End(context.Background(), r.ID) // Kill follows at once; the bill of a story dies with it
+		}
+		if d.procs != nil {
+			for _, r := range d.local.Bill() {
+				d.procs.Kill(r.ID)
+			}
+		}
+	}
+	d.stop()
+	d.all.Wait()
+	if d.local != nil {
+		_ = d.local.Close()
+	}
+	if d.ring != nil {
+		d.close()
+	}
+}
+
+// installation is the random id that marks machines as ours; it outlives the store.
+func installation(dir string) (string, error) {
+	file := filepath.Join(dir, "installation")
+	b, err := os.ReadFile(file)
+	if err == nil && len(b) > 0 {
+		return string(b), nil
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return "", err
+	}
+	id := strings.ToLower(rand.Text()[:12])
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	return id, os.WriteFile(file, []byte(id), 0o600)
+}
+
+type heard struct {
+	at    time.Time
+	event events.Event
+}
+
+// listen follows the facts in stream order.
+func (d *deck) listen(ctx context.Context) (<-chan heard, error) {
+	con, err := d.js.OrderedConsumer(ctx, bus.Facts, jetstream.OrderedConsumerConfig{
+		FilterSubjects: []string{events.Subject(d.fleet, "*.*", ">")}, DeliverPolicy: jetstream.DeliverNewPolicy,
+	})
+	if err != nil {
+		return nil, err
+	}
+	ch := make(chan heard, 1024)
+	cc, err := con.Consume(func(m jetstream.Msg) {
+		e, err := events.Decode(m.Data())
+		md, merr := m.Metadata()
+		if err != nil || merr != nil {
+			return
+		}
+		select {
+		case ch <- heard{d.clock.Of(md.Timestamp), e}:
+		case <-ctx.Done():
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	context.AfterFunc(ctx, cc.Stop)
+	return ch, nil
+}
+
+// notices hands on what the cloud tells its owner, as an event bus would.
+func (d *deck) notices(ctx context.Context) {
+	feed, ok := d.cloud.(interface {
+		Notices(after int) []fake.Notice
+	})
+	if !ok {
+		return
+	}
+	t := time.NewTicker(max(d.clock.Real(5*time.Second), 20*time.Millisecond))
+	defer t.Stop()
+	for after := 0; ; {
+		select {
+		case <-ctx.Done():
+			return
+		case <-t.C:
+		}
+		for _, n := range feed.Notices(after) {
+			e := events.New(d.fleet, "notices", n.At, events.InstanceInterrupted{
+				Cloud: n.Cloud, Account: n.Account, Machine: n.Machine, ID: n.ID, EndsBy: n.EndsBy, Action: n.Action, Noticed: "eventbridge",
+			})
+			if d.host.Say(ctx, e) != nil {
+				break
+			}
+			after = n.Seq
+		}
+	}
+}
+
+// daemon runs until it is told to stop. Machines in the cloud go on without it.
+func daemon(ctx context.Context, out io.Writer, f runFlags) error {
+	fmt.Fprintf(out, "lowtide: starting on %s\n", f.state)
+	clock, err := lastingClock(f)
+	if err != nil {
+		return err
+	}
+	all, name, err := f.traces()
+	if err != nil {
+		return err
+	}
+	d, err := begin(ctx, f.state, f, clock, all, true)
+	if err != nil {
+		return err
+	}
+	defer d.end(false)
+	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", name, f.speed, f.state, f.state)
+	<-ctx.Done()
+	return d.err
+}
+
+// lastingClock is the state's own: the market goes on where it would be.
+func lastingClock(f runFlags) (fn.Clock, error) {
+	if f.speed == 1 {
+		return fn.Clock{}, nil
+	}
+	file := filepath.Join(f.state, "clock")
+	b, err := os.ReadFile(file)
+	if err == nil {
+		return fn.ParseClock(string(b))
+	}
+	if !errors.Is(err, os.ErrNotExist) {
+		return fn.Clock{}, err
+	}
+	c := fn.Clock{Origin: origin, Start: time.Now(), Speed: f.speed}
+	if err := os.MkdirAll(f.state, 0o700); err != nil {
+		return c, err
+	}
+	return c, os.WriteFile(file, []byte(c.String()), 0o600)
+}

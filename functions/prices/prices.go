@@ -1,0 +1,276 @@
+// Package prices asks each cloud what it sells, and keeps the market: every offer in USD an hour, and what the facts of
+// all fleets say about each pool. It alone writes the market.
+//
+// It promises:
+//
+//   - price.changed is said for a change that matters: a price that moved by Options.Matters, a pool that came, went, ran
+//     out or has stock again. Its digest is that of the region's offers in the object store.
+//   - A cloud that cannot be asked keeps its last offers; their age is told by Book.Age.
+//   - A price that cannot be true is never planned on: not above zero, without an exchange rate, or more than 20 times
+//     off what the pool cost before, or what the type costs on demand. Its Hourly is unknown, and the summary says why.
+//   - Purchases, refusals, hours and interruptions are counted once each, by their place in the stream.
+//
+// It does not choose. A fact that it could not publish is said again when its message comes again.
+package prices
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"lowtide/events"
+	"lowtide/shared/fleet"
+	"lowtide/shared/fn"
+	"lowtide/shared/provider"
+	"lowtide/shared/store"
+)
+
+// The keys of the bucket.
+const (
+	MarketKey = "market" // fleet.Markets as JSON: what the decider plans on
+	bookKey   = "prices" // Book as JSON: what prices remembers
+)
+
+// Options are what need not be said. The zero Options work.
+type Options struct {
+	Now     func() time.Time // lowtide's time; time.Now
+	Every   time.Duration    // least time between two questions to one account; 20 s
+	Matters float64          // a price change that is told, as a share; 0.005
+	Rates   fleet.Rates      // to USD; none are needed for prices in USD
+	Batch   int              // most facts in one call; 100
+}
+
+// New makes the function. fleets are told of changes; accounts are asked, through their wrappers. Its consumer must be
+// serial and in stream order.
+func New(source string, fleets []string, accounts []provider.Provider, market store.Bucket, offers store.Objects, opts Options) fn.Function {
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	opts.Every = cmp.Or(opts.Every, 20*time.Second)
+	opts.Matters = cmp.Or(opts.Matters, 0.005)
+	opts.Batch = cmp.Or(max(opts.Batch, 0), 100)
+	p := &prices{source, fleets, accounts, market, offers, opts}
+	f := fn.Fold("prices", opts.Batch, []events.Kind{
+		"clock.ticked", "instance.launched", "instance.ended", "instance.interrupted", "plan.failed",
+	}, p.handle)
+	f.Slow = time.Minute
+	return f
+}
+
+type prices struct {
+	source   string
+	fleets   []string
+	accounts []provider.Provider
+	market   store.Bucket
+	objects  store.Objects
+	opts     Options
+}
+
+// Book is what prices remembers.
+type Book struct {
+	Version uint64                     `json:"version"`
+	Applied map[string]uint64          `json:"applied"`          // stream to the last sequence counted
+	Asked   map[string]time.Time       `json:"asked"`            // cloud/account to when it last answered
+	Failed  map[string]string          `json:"failed,omitempty"` // cloud/account that did not answer last: provider.Word
+	Offers  map[string]fleet.Offer     `json:"offers"`           // by pool
+	Trusted map[string]Trusted         `json:"trusted"`
+	Said    map[string]Said            `json:"said"`  // cloud/region
+	Pools   map[string]*fleet.PoolPast `json:"pools"` // machines that have ended
+	Live    map[string]Live            `json:"live"`  // machines that run, by fleet/machine
+	Done    map[string]time.Time       `json:"done"`  // machines that have ended lately: their facts may come again
+}
+
+// Trusted is the last price of a pool that could be true, USD an hour.
+type Trusted struct {
+	Hourly float64   `json:"hourly"`
+	At     time.Time `json:"at"`
+}
+
+// Said is the last price.changed of a region.
+type Said struct {
+	Change  events.PriceChanged `json:"change"`
+	Offers  []told              `json:"offers"`
+	Version uint64              `json:"version"` // of the book that said it: a market that swings back says something new
+}
+
+// told is what a fact said about one pool.
+type told struct {
+	Pool   string  `json:"pool"`
+	Hourly float64 `json:"hourly"` // 0: not known
+	Had    bool    `json:"had"`    // it was to be had
+}
+
+// Live is a machine that runs.
+type Live struct {
+	ID          string    `json:"id"` // the cloud's
+	Pool        string    `json:"pool"`
+	Since       time.Time `json:"since"`
+	Interrupted bool      `json:"interrupted,omitempty"`
+}
+
+// Age is how old the offers of an account are; false if it never answered.
+func (b *Book) Age(cloud, account string, now time.Time) (time.Duration, bool) {
+	at, ok := b.Asked[cloud+"/"+account]
+	return now.Sub(at), ok
+}
+
+// Read returns what prices remembers; an empty book if it has not begun.
+func Read(ctx context.Context, market store.Bucket) (*Book, uint64, error) {
+	b := &Book{}
+	v, rev, err := market.Get(ctx, bookKey)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+	case err != nil:
+		return nil, 0, fmt.Errorf("read prices: %w", err)
+	default:
+		if err := json.Unmarshal(v, b); err != nil {
+			return nil, 0, fmt.Errorf("read prices: %w", err)
+		}
+	}
+	make0(&b.Applied)
+	make0(&b.Asked)
+	make0(&b.Offers)
+	make0(&b.Trusted)
+	make0(&b.Said)
+	make0(&b.Pools)
+	make0(&b.Live)
+	make0(&b.Done)
+	return b, rev, nil
+}
+
+func make0[V any](m *map[string]V) {
+	if *m == nil {
+		*m = map[string]V{}
+	}
+}
+
+// handle counts facts and asks the clouds, once a batch. Everything is stored before anything is said.
+func (p *prices) handle(ctx context.Context, batch []fn.Delivery) ([]events.Event, error) {
+	b, rev, err := Read(ctx, p.market)
+	if err != nil {
+		return nil, err
+	}
+	now, tick, again := time.Time{}, false, false
+	for _, d := range batch {
+		if d.At.After(now) {
+			now = d.At
+		}
+		if d.Seq <= b.Applied[d.Stream] {
+			again = true // counted before; what was said then may be lost
+			continue
+		}
+		b.Applied[d.Stream] = d.Seq
+		if t, ok := d.Event.Data.(events.ClockTicked); ok {
+			tick = tick || t.What != "wake"
+			continue
+		}
+		b.count(d)
+	}
+	if n := p.opts.Now(); n.After(now) {
+		now = n
+	}
+	var changed []string
+	if tick {
+		p.ask(ctx, b, now)
+		if changed, err = p.compare(ctx, b, now); err != nil {
+			return nil, err
+		}
+	}
+	if again {
+		changed = fleet.Sorted(b.Said)
+	}
+	if err := p.save(ctx, b, rev, now); err != nil {
+		return nil, err
+	}
+	return p.say(b, changed, now), nil
+}
+
+// ask puts each account's offers into the book. An account that does not answer keeps what it had.
+func (p *prices) ask(ctx context.Context, b *Book, now time.Time) {
+	b.Failed = map[string]string{}
+	for _, a := range p.accounts {
+		tr := a.Traits()
+		key := tr.Cloud + "/" + tr.Account
+		if now.Sub(b.Asked[key]) < p.opts.Every {
+			continue
+		}
+		offers, err := a.Offers(ctx)
+		if err != nil {
+			b.Failed[key] = provider.Word(err)
+			continue
+		}
+		for pool, o := range b.Offers {
+			if o.Cloud == tr.Cloud && o.Account == tr.Account {
+				delete(b.Offers, pool)
+			}
+		}
+		for _, o := range p.normalise(b, offers, now) {
+			b.Offers[o.Pool()] = o
+		}
+		b.Asked[key] = now
+	}
+}
+
+// save writes the book, and then the market that follows from it. A crash between the two is made good by the next
+// call, since the book is what counts.
+func (p *prices) save(ctx context.Context, b *Book, rev uint64, now time.Time) error {
+	b.Version++
+	v, err := json.Marshal(b)
+	if err == nil && rev == 0 {
+		_, err = p.market.Create(ctx, bookKey, v)
+	} else if err == nil {
+		_, err = p.market.Update(ctx, bookKey, v, rev)
+	}
+	if err != nil {
+		return fmt.Errorf("save prices: %w", err)
+	}
+	if v, err = json.Marshal(b.markets(now)); err != nil {
+		return fmt.Errorf("save market: %w", err)
+	}
+	_, rev, err = p.market.Get(ctx, MarketKey)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		_, err = p.market.Create(ctx, MarketKey, v)
+	case err == nil:
+		_, err = p.market.Update(ctx, MarketKey, v, rev)
+	}
+	if err != nil {
+		return fmt.Errorf("save market: %w", err)
+	}
+	return nil
+}
+
+// markets is what the decider plans on. It is as old as the account that answered longest ago.
+func (b *Book) markets(now time.Time) fleet.Markets {
+	m := fleet.Markets{AsOf: now, Pools: b.past(now)}
+	for _, at := range b.Asked {
+		if at.Before(m.AsOf) {
+			m.AsOf = at
+		}
+	}
+	for _, pool := range fleet.Sorted(b.Offers) {
+		o := b.Offers[pool]
+		if past := m.Pools[pool]; past != nil && past.Hours >= hazardAfter {
+			o.Hazard = fleet.Known(float64(past.Interruptions) / past.Hours)
+		}
+		m.Offers = append(m.Offers, o)
+	}
+	return m
+}
+
+// say makes price.changed of regions, for each fleet.
+func (p *prices) say(b *Book, regions []string, now time.Time) []events.Event {
+	var out []events.Event
+	for _, r := range slices.Compact(slices.Sorted(slices.Values(regions))) {
+		for _, f := range p.fleets {
+			e := events.New(f, p.source, now, b.Said[r].Change)
+			e.ID = fmt.Sprintf("%s/%d", e.ID, b.Said[r].Version)
+			out = append(out, e)
+		}
+	}
+	return out
+}

@@ -1,0 +1,335 @@
+package prices_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/shopspring/decimal"
+
+	"lowtide/events"
+	"lowtide/functions/prices"
+	"lowtide/shared/fleet"
+	"lowtide/shared/fn"
+	"lowtide/shared/market"
+	"lowtide/shared/provider"
+	"lowtide/shared/provider/fake"
+	"lowtide/shared/store"
+)
+
+var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// objects keeps values by digest.
+type objects map[string][]byte
+
+func (o objects) Put(_ context.Context, v []byte) (string, error) {
+	h := sha256.Sum256(v)
+	d := "sha256-" + hex.EncodeToString(h[:])
+	o[d] = v
+	return d, nil
+}
+
+func (o objects) Fetch(_ context.Context, d string) ([]byte, error) {
+	if v, ok := o[d]; ok {
+		return v, nil
+	}
+	return nil, store.ErrNotFound
+}
+
+// shop is an account that sells what the test says.
+type shop struct {
+	provider.Provider
+	offers []fleet.Offer
+	err    error
+}
+
+func (s *shop) Offers(context.Context) ([]fleet.Offer, error) {
+	return append([]fleet.Offer(nil), s.offers...), s.err
+}
+
+func offer(zone, typ string, m fleet.Market, usd float64) fleet.Offer {
+	return fleet.Offer{
+		Cloud: "fake", Account: "main", Region: "r1", Zone: zone, Type: typ, Market: m, GPU: "V100", GPUs: 1,
+		Price: fleet.Price{Amount: fleet.Dollars(usd), Per: fleet.PerInstanceHour},
+	}
+}
+
+type bench struct {
+	t       *testing.T
+	now     time.Time
+	seq     uint64
+	bucket  store.Bucket
+	objects objects
+	shop    *shop
+	f       fn.Function
+	last    []fn.Delivery
+}
+
+func newBench(t *testing.T, p provider.Provider, opts prices.Options) *bench {
+	b := &bench{t: t, now: start, bucket: store.Memory(), objects: objects{}}
+	if p == nil {
+		c, err := fake.Open(fake.Config{Now: func() time.Time { return b.now }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.shop = &shop{Provider: c}
+		p = b.shop
+	}
+	opts.Now = func() time.Time { return b.now }
+	b.f = prices.New("prices", []string{"f1", "f2"}, []provider.Provider{p}, b.bucket, b.objects, opts)
+	return b
+}
+
+func (b *bench) hear(facts ...events.Fact) []events.Event {
+	b.t.Helper()
+	b.last = nil
+	for _, f := range facts {
+		b.seq++
+		b.last = append(b.last, fn.Delivery{Event: events.New("f1", "x", b.now, f), Stream: "FACTS", Seq: b.seq, At: b.now})
+	}
+	return b.again()
+}
+
+// again delivers the last batch once more.
+func (b *bench) again() []events.Event {
+	b.t.Helper()
+	said, err := b.f.Handle(context.Background(), b.last)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return said
+}
+
+// tick lets a minute pass and returns the summaries said to the first fleet.
+func (b *bench) tick() (out []string) {
+	b.t.Helper()
+	b.now = b.now.Add(time.Minute)
+	for _, e := range b.hear(events.ClockTicked{What: "tick", Due: b.now}) {
+		if c := e.Data.(events.PriceChanged); e.Fleet == "f1" {
+			out = append(out, c.Summary)
+			var offers []fleet.Offer
+			if v, err := b.objects.Fetch(context.Background(), c.Digest); err != nil || json.Unmarshal(v, &offers) != nil || len(offers) != c.Offers {
+				b.t.Errorf("the digest gives %d offers (%v), the fact says %d", len(offers), err, c.Offers)
+			}
+		}
+	}
+	return out
+}
+
+func (b *bench) market() fleet.Markets {
+	b.t.Helper()
+	v, _, err := b.bucket.Get(context.Background(), prices.MarketKey)
+	var m fleet.Markets
+	if err == nil {
+		err = json.Unmarshal(v, &m)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return m
+}
+
+func (b *bench) hourly(zone string) string {
+	b.t.Helper()
+	for _, o := range b.market().Offers {
+		if o.Zone == zone {
+			h, ok := o.Hourly.Get()
+			if !ok {
+				return "unknown"
+			}
+			return h.String()
+		}
+	}
+	return "not sold"
+}
+
+func TestOnlyChangesThatMatterAreTold(t *testing.T) {
+	b := newBench(t, nil, prices.Options{})
+	step := func(want string, offers ...fleet.Offer) {
+		t.Helper()
+		b.shop.offers = offers
+		got := strings.Join(b.tick(), "; ")
+		if want == "" && got != "" || !strings.Contains(got, want) {
+			t.Errorf("said %q, want %q", got, want)
+		}
+	}
+	od, spot := offer("a", "p3", fleet.OnDemand, 3.06), offer("a", "p3", fleet.Spot, 0.9731)
+	step("is sold at", od, spot)
+	step("", od, spot)
+	spot.Price.Amount = fleet.Dollars(0.9735)
+	step("", od, spot) // less than half a percent
+	spot.Price.Amount = fleet.Dollars(1.2)
+	step("p3/spot: 1.2000 USD/h, was 0.9731", od, spot)
+	spot.Stock = fleet.Known(0)
+	step("p3/spot has run out", od, spot)
+	spot.Stock = fleet.Known(3)
+	step("p3/spot is to be had again", od, spot)
+	spot.Stock = fleet.Known(2)
+	step("", od, spot)
+	step("p3/spot is not sold any more", od)
+	step("not sold any more")
+	step("")
+}
+
+func TestAMarketThatSwingsBackIsToldAgain(t *testing.T) {
+	b := newBench(t, nil, prices.Options{})
+	ids := map[string]bool{}
+	n := 0
+	for i := range 6 {
+		o := offer("a", "p3", fleet.Spot, 1)
+		o.Stock = fleet.Known(i % 2)
+		b.shop.offers = []fleet.Offer{o}
+		b.now = b.now.Add(time.Minute)
+		for _, e := range b.hear(events.ClockTicked{What: "tick"}) {
+			ids[e.ID] = true
+			n++
+		}
+	}
+	if n != 12 || len(ids) != 12 {
+		t.Errorf("%d facts with %d ids, want 12 of each: the stream drops a repeated id", n, len(ids))
+	}
+}
+
+func TestPricesAreInDollarsAnInstanceHour(t *testing.T) {
+	rates := fleet.Rates{AsOf: start, USD: map[fleet.Currency]decimal.Decimal{fleet.CNY: decimal.NewFromFloat(0.14)}}
+	b := newBench(t, nil, prices.Options{Rates: rates})
+	gpu, month, euro := offer("a", "p3", fleet.OnDemand, 0), offer("b", "p3", fleet.OnDemand, 2190), offer("c", "p3", fleet.OnDemand, 1)
+	gpu.Price, gpu.GPUs = fleet.Price{Amount: fleet.Money{Amount: decimal.NewFromInt(10), Currency: fleet.CNY}, Per: fleet.PerGPUHour}, 4
+	month.Price.Per = fleet.PerMonth
+	euro.Price.Amount.Currency = "EUR"
+	b.shop.offers = []fleet.Offer{gpu, month, euro}
+	b.tick()
+	for zone, want := range map[string]string{"a": "5.6000 USD", "b": "3.0000 USD", "c": "unknown"} {
+		if got := b.hourly(zone); got != want {
+			t.Errorf("%s: got %s, want %s", zone, got, want)
+		}
+	}
+}
+
+func TestAPriceThatCannotBeTrueIsNeverPlannedOn(t *testing.T) {
+	b := newBench(t, nil, prices.Options{})
+	od := offer("od", "p3", fleet.OnDemand, 3)
+	for name, c := range map[string]struct {
+		before, price float64
+		want          string
+	}{
+		"free":              {0, 0, "unknown"},
+		"negative":          {0, -1, "unknown"},
+		"cheap":             {0, 0.151, "0.1510 USD"},
+		"too cheap":         {0, 0.149, "unknown"},
+		"too dear":          {0, 61, "unknown"},
+		"moved":             {0.5, 5, "5.0000 USD"},
+		"moved beyond":      {0.5, 10.5, "unknown"},
+		"fell beyond":       {10, 0.4, "unknown"},
+		"back to the known": {0.5, 0.5, "0.5000 USD"},
+	} {
+		zone := strings.ReplaceAll(name, " ", "-")
+		b.shop.offers = []fleet.Offer{od, offer(zone, "p3", fleet.Spot, c.before)}
+		b.tick()
+		b.shop.offers[1].Price.Amount = fleet.Dollars(c.price)
+		said := b.tick()
+		if got := b.hourly(zone); got != c.want {
+			t.Errorf("%s: got %s, want %s", name, got, c.want)
+		}
+		if b.hourly("od") != "3.0000 USD" {
+			t.Errorf("%s: on demand is %s", name, b.hourly("od"))
+		}
+		if c.before > 0 && c.want == "unknown" && !strings.Contains(fmt.Sprint(said), "cannot be trusted") {
+			t.Errorf("%s: said %q, want it flagged", name, said)
+		}
+	}
+}
+
+func TestACloudThatDoesNotAnswerKeepsItsOffersAndTheirAge(t *testing.T) {
+	b := newBench(t, nil, prices.Options{})
+	b.shop.offers = []fleet.Offer{offer("a", "p3", fleet.OnDemand, 3)}
+	b.tick()
+	b.shop.offers, b.shop.err = nil, provider.ErrThrottled
+	for range 10 {
+		if said := b.tick(); len(said) != 0 {
+			t.Errorf("said %q while the cloud does not answer", said)
+		}
+	}
+	book, _, err := prices.Read(t.Context(), b.bucket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	age, known := book.Age("fake", "main", b.now)
+	if !known || age != 10*time.Minute || book.Failed["fake/main"] != "throttled" || len(b.market().Offers) != 1 || !b.market().AsOf.Equal(start.Add(time.Minute)) {
+		t.Errorf("age %v %v, market of %v with %d offers; want 10 min and one offer", age, known, b.market().AsOf, len(b.market().Offers))
+	}
+}
+
+func TestEachFactCountsOnceInItsPool(t *testing.T) {
+	b := newBench(t, nil, prices.Options{})
+	o := offer("a", "p3", fleet.Spot, 1)
+	other := offer("b", "p3", fleet.Spot, 1)
+	b.shop.offers = []fleet.Offer{o, other, offer("c", "p3", fleet.OnDemand, 3)}
+	refused := []events.Refused{{Pool: other.Pool(), Why: "no_capacity"}, {Pool: o.Pool(), Why: "quota"}}
+	launched := events.InstanceLaunched{Machine: "m1", ID: "i-1", Offer: o, At: b.now, Refused: refused}
+	b.hear(launched)
+	b.again() // the host crashed before it acked
+	launched.Refused = nil
+	b.hear(launched) // said again
+	b.now = b.now.Add(20 * time.Hour)
+	b.tick()
+	if got := *b.market().Pools[o.Pool()]; got.Launches != 1 || got.Hours < 20 || got.Hours > 20.1 || got.Interruptions != 0 {
+		t.Errorf("while it runs: %+v, want one launch and 20 hours", got)
+	}
+	ended := events.InstanceEnded{Machine: "m1", ID: "i-1", At: start.Add(20 * time.Hour), Why: "gone"}
+	b.hear(events.InstanceInterrupted{Cloud: "fake", Account: "main", ID: "i-1"}, ended, ended)
+	b.hear(launched, events.PlanFailed{Refused: refused[:1]})
+	b.now = b.now.Add(time.Hour)
+	b.tick()
+	m := b.market()
+	if got, want := *m.Pools[o.Pool()], (fleet.PoolPast{Hours: 20, Interruptions: 1, Launches: 1}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got, want := *m.Pools[other.Pool()], (fleet.PoolPast{Refusals: 2}); got != want {
+		t.Errorf("refused pool: got %+v, want %+v", got, want)
+	}
+	for _, of := range m.Offers {
+		if h, ok := of.Hazard.Get(); ok != (of.Zone == "a") || ok && h != 0.05 {
+			t.Errorf("%s: hazard %v %v, want 0.05 for the pool with 20 hours alone", of, h, ok)
+		}
+	}
+}
+
+func TestAFactThatWasNotPublishedIsSaidAgainUnderItsID(t *testing.T) {
+	b := newBench(t, nil, prices.Options{})
+	b.shop.offers = []fleet.Offer{offer("a", "p3", fleet.OnDemand, 3)}
+	b.now = b.now.Add(time.Minute)
+	first := b.hear(events.ClockTicked{What: "tick"})
+	again := b.again()
+	if len(first) != 2 || len(again) != 2 || first[0].ID != again[0].ID || first[1].ID != again[1].ID {
+		t.Errorf("said %v, then %v; want the same two events", first, again)
+	}
+	if other := b.hear(events.ClockTicked{What: "wake"}); len(other) != 0 {
+		t.Errorf("a fleet's own wake-up says %v", other)
+	}
+}
+
+func TestARecordedOrDrawnMarketIsToldAsItChanges(t *testing.T) {
+	now := start
+	c, err := fake.Open(fake.Config{Now: func() time.Time { return now }, Traces: market.Model(3, 3, 195*time.Second, 200), Seed: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, c, prices.Options{})
+	changes := 0
+	for range 200 {
+		changes += len(b.tick())
+		now = b.now
+	}
+	if changes < 5 || changes > 190 {
+		t.Errorf("%d of 200 ticks told a change, want some and not all", changes)
+	}
+	if got := len(b.market().Offers); got != 6 {
+		t.Errorf("%d offers, want 6", got)
+	}
+}

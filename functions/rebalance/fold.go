@@ -1,0 +1,431 @@
+package rebalance
+
+import (
+	"cmp"
+	"fmt"
+	"time"
+
+	"lowtide/events"
+	"lowtide/shared/fleet"
+	"lowtide/shared/plan"
+)
+
+// fold changes the state by one fact. It is total: what does not fit the state changes nothing.
+func (d *Decider) fold(e events.Event) {
+	f := d.state
+	switch e := e.Data.(type) {
+	case events.WorkloadSubmitted:
+		d.submitted(e.Spec)
+	case events.WorkloadChanged:
+		d.changed(e)
+	case events.WorkloadWithdrawn:
+		d.stopWorkload(e.Workload, fleet.Withdrawn, "withdrawn by "+e.By)
+	case events.WorkloadPaused:
+		d.stopWorkload(e.Workload, fleet.Paused, "paused by "+e.By)
+	case events.WorkloadResumed:
+		if w := f.Workloads[e.Workload]; w != nil && w.Phase == fleet.Paused {
+			w.Phase, w.Why, w.Review = fleet.Accepted, "", time.Time{}
+		}
+	case events.PolicySet:
+		f.Halted = e.Halt
+		for _, name := range fleet.Sorted(f.Workloads) {
+			f.Workloads[name].Review = time.Time{}
+			if e.Stop {
+				d.stopWorkload(name, fleet.Paused, e.Halt)
+			}
+		}
+	case events.PlanApproved:
+		if p := f.Plans[e.Plan]; p != nil && !p.Approved && f.Now.Before(p.Expires) {
+			p.Approved = true
+			d.open(&fleet.Item{Plan: p.ID, Expires: p.Expires})
+		}
+	case events.PlanRejected:
+		if p := f.Plans[e.Plan]; p != nil && !p.Approved {
+			d.drop(p, d.cfg.Policy.Wake)
+		}
+	case events.InstanceLaunched:
+		d.launched(e)
+	case events.PlanFailed:
+		d.failed(e)
+	case events.InstanceEnded:
+		d.ended(e.Machine, e.ID, e.At, e.Why)
+	case events.InstanceLost:
+		if m := f.Machines[e.Machine]; m != nil && e.Began.Sub(m.Heard) > 90*time.Second {
+			d.ended(e.Machine, e.ID, later(m.Heard, m.Bought), "not listed any more")
+		}
+	case events.InstanceFound:
+		d.found(e)
+	case events.InstanceReady:
+		d.ready(f.Machines[e.Machine], e.ID)
+	case events.MachineHeard:
+		d.heard(e)
+	case events.InstanceInterrupted:
+		if m := d.machine(e.Machine, e.Cloud, e.Account, e.ID); m != nil && m.Phase.Before(fleet.Ending) {
+			d.doom(m, e.EndsBy, e.Action+", noticed by "+e.Noticed)
+		}
+	case events.InstanceVerified:
+		if m := f.Machines[e.Machine]; m != nil && asked(m, e.Nonce) && m.Phase.Before(fleet.Verified) {
+			m.Phase = fleet.Verified
+		}
+	case events.InstanceRejected:
+		if m := f.Machines[e.Machine]; m != nil && asked(m, e.Nonce) && m.Phase.Before(fleet.Rejected) {
+			m.Phase, m.Cause = fleet.Rejected, e.Cause
+			d.refuse(m.Offer.Pool(), "rejected: "+e.Cause)
+		}
+	case events.WorkloadStarted:
+		d.restored(e)
+		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.Running, Step: e.Step})
+	case events.WorkloadProgressed:
+		if w := f.Workloads[e.Workload]; w != nil && e.Of > 0 {
+			w.Of = e.Of
+		}
+		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.Running, Step: e.Step})
+	case events.WorkloadStopped:
+		d.saved(e.Workload, e.Saved)
+		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.RunStopped, Step: e.Step})
+	case events.WorkloadFailed:
+		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.RunFailed, Step: e.Step, Code: e.Code})
+	case events.WorkloadFinished:
+		d.saved(e.Workload, e.Saved)
+		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.RunFinished, Step: e.Step})
+		d.finished(e.Workload, e.Epoch, e.Result)
+	case events.CheckpointSaved:
+		d.saved(e.Workload, e.Manifest)
+		d.answered(e.Machine, e.Save)
+	case events.CheckpointFailed:
+		d.answered(e.Machine, e.Save)
+	}
+}
+
+// submitted accepts a workload or says why not. A name is used once: its checkpoints lie under it.
+func (d *Decider) submitted(s fleet.Spec) {
+	f := d.state
+	if old := f.Workloads[s.Name]; old != nil {
+		if old.Phase == fleet.Refused || fmt.Sprint(*old.Spec) == fmt.Sprint(s) {
+			if old.Phase != fleet.Refused {
+				return // the same again
+			}
+		} else {
+			d.announce(events.WorkloadRefused{Workload: s.Name, Why: "there is already a workload of this name; choose another, or change that one"})
+			return
+		}
+	}
+	w := &fleet.Workload{Spec: &s, Since: f.Now}
+	f.Workloads[s.Name] = w
+	d.accept(w)
+}
+
+// accept promises a workload as soon as the market is known.
+func (d *Decider) accept(w *fleet.Workload) {
+	f := d.state
+	if d.book == nil {
+		return // settle tries again; the first price wakes us
+	}
+	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy, f.Now)
+	if why != "" {
+		w.Phase, w.Why, w.Ended = fleet.Refused, why, f.Now
+		d.announce(events.WorkloadRefused{Workload: w.Spec.Name, Why: why})
+		return
+	}
+	w.Phase, w.Commit = fleet.Accepted, pr.Worst
+	d.announce(events.WorkloadAccepted{Workload: w.Spec.Name, Worst: pr.Worst, Baseline: pr.Baseline, Bound: pr.Bound, Finish: pr.Finish, Deadline: w.Spec.Deadline, Budget: w.Spec.Budget})
+}
+
+func (d *Decider) changed(e events.WorkloadChanged) {
+	w := d.state.Workloads[e.Workload]
+	if w == nil || w.Phase.Final() {
+		return
+	}
+	s := *w.Spec
+	if !e.Deadline.IsZero() {
+		s.Deadline = e.Deadline
+	}
+	if _, ok := e.Budget.Get(); ok {
+		s.Budget = e.Budget
+	}
+	s.Autonomy = cmp.Or(e.Autonomy, s.Autonomy)
+	w.Spec = &s
+	w.Review = time.Time{}
+}
+
+// stopWorkload asks for a save and a stop; settle carries it out.
+func (d *Decider) stopWorkload(name string, to fleet.WorkloadPhase, why string) {
+	w := d.state.Workloads[name]
+	if w == nil || w.Phase.Final() || w.Phase == to {
+		return
+	}
+	w.Phase, w.Why = to, why
+	if to.Final() {
+		w.Ended = d.state.Now
+	}
+}
+
+func (d *Decider) launched(e events.InstanceLaunched) {
+	f := d.state
+	d.refused(e.Refused)
+	delete(f.Refusals, e.Offer.Pool())
+	d.closePlan(e.Plan)
+	m := f.Machines[e.Machine]
+	if m == nil { // the state does not know it (any more): it is listed, and ends as a stray
+		m = &fleet.Instance{Name: e.Machine, Plan: e.Plan, Workload: e.Workload}
+		f.Machines[e.Machine] = m
+	}
+	if m.Phase == fleet.Ended {
+		return
+	}
+	m.ID, m.Offer, m.Bought = e.ID, e.Offer, e.At
+	if m.Phase == "" || m.Phase.Before(fleet.Launched) {
+		m.Phase = fleet.Launched
+	}
+}
+
+func (d *Decider) failed(e events.PlanFailed) {
+	f := d.state
+	d.refused(e.Refused)
+	p := f.Plans[e.Plan]
+	if p == nil {
+		return
+	}
+	if p.Action == fleet.End {
+		return // it stays open: it is said again until the machine is gone
+	}
+	d.drop(p, 0)
+}
+
+// drop closes a launch that will not be, with its machine.
+func (d *Decider) drop(p *fleet.Plan, wait time.Duration) {
+	f := d.state
+	d.closePlan(p.ID)
+	if m := f.Machines[p.Machine]; m != nil && m.Phase == fleet.Ordered {
+		delete(f.Machines, p.Machine)
+	}
+	if w := f.Workloads[p.Workload]; w != nil {
+		if w.Next == p.Machine {
+			w.Next = ""
+		}
+		w.Review = time.Time{}
+		if wait > 0 {
+			w.Review = f.Now.Add(wait)
+		}
+	}
+}
+
+func (d *Decider) refused(list []events.Refused) {
+	for _, r := range list {
+		d.refuse(r.Pool, r.Why)
+	}
+}
+
+// refuse remembers a pool with a growing time-out: 1 minute, doubled each time, up to an hour.
+func (d *Decider) refuse(pool, why string) {
+	f := d.state
+	r := f.Refusals[pool]
+	if r == nil {
+		r = &fleet.Refusal{Pool: pool}
+		f.Refusals[pool] = r
+	}
+	r.Count, r.Why = r.Count+1, why
+	r.Until = f.Now.Add(min(time.Minute<<min(r.Count-1, 6), time.Hour))
+}
+
+// ended takes a machine off, with what it cost; the run on it is over.
+func (d *Decider) ended(name, id string, at time.Time, why string) {
+	f := d.state
+	m := f.Machines[name]
+	if m == nil || m.Phase == fleet.Ended || id != "" && m.ID != "" && id != m.ID {
+		return
+	}
+	if m.Phase == fleet.Ordered { // it was bought and is gone before we heard of the purchase
+		m.ID = id
+		if p := f.Plans[m.Plan]; p != nil && p.Action == fleet.Launch {
+			return // the purchase is still to be told; its price with it
+		}
+	}
+	m.Phase, m.Gone = fleet.Ended, at
+	m.Cause = cmp.Or(m.Cause, why)
+	for _, id := range fleet.Sorted(f.Plans) {
+		if p := f.Plans[id]; p.Machine == name && (p.Action == fleet.End || !p.Approved) {
+			d.closePlan(id)
+		}
+	}
+	d.closeItems(func(i *fleet.Item) bool { return i.Machine == name })
+	w := f.Workloads[m.Workload]
+	if w == nil {
+		return
+	}
+	w.Spent = w.Spent.Add(m.Cost(f.Now))
+	if w.Next == name {
+		w.Next, w.Review = "", time.Time{}
+	}
+	if w.On == name {
+		d.lostSteps(w, m)
+		w.On, w.Review = "", time.Time{}
+	}
+}
+
+// lostSteps counts what must be done again.
+func (d *Decider) lostSteps(w *fleet.Workload, m *fleet.Instance) {
+	if m.Run.Epoch == w.Epoch && !w.Phase.Final() && m.Run.Step > w.Saved.Step {
+		w.Lost += m.Run.Step - w.Saved.Step
+	}
+	w.Step = w.Saved.Step
+}
+
+// found takes a listed machine of ours over, or marks it for its end.
+func (d *Decider) found(e events.InstanceFound) {
+	f := d.state
+	m := f.Machines[e.Machine]
+	switch {
+	case m != nil && m.Phase == fleet.Ended && m.ID == e.ID:
+		if e.Began.After(m.Gone) { // we believed it gone, and it bills
+			m.Phase, m.Gone, m.Cause = fleet.Launched, time.Time{}, "listed although it was said to have ended"
+		}
+	case m != nil && m.ID == "":
+		m.ID, m.Offer = e.ID, e.Offer // the purchase is told by provision; this is the first we see of it
+	case m == nil && e.Count >= 2 && f.Plans[e.Plan] == nil && e.Began.Sub(e.Since) > 15*time.Minute:
+		f.Machines[e.Machine] = &fleet.Instance{
+			Name: e.Machine, ID: e.ID, Plan: e.Plan, Offer: e.Offer, Bought: e.Since, Phase: fleet.Launched, Cause: "stray: labelled ours, no plan holds it",
+		}
+	}
+}
+
+func (d *Decider) ready(m *fleet.Instance, id string) {
+	if m == nil {
+		return
+	}
+	m.Heard = d.state.Now
+	m.ID = cmp.Or(m.ID, id)
+	if m.Phase.Before(fleet.Ready) {
+		m.Phase, m.ReadyAt = fleet.Ready, d.state.Now
+	}
+}
+
+// heard takes all that an agent knows, so that no other fact of it need have arrived.
+func (d *Decider) heard(e events.MachineHeard) {
+	m := d.state.Machines[e.Machine]
+	if m == nil {
+		return
+	}
+	d.ready(m, e.ID)
+	m.Acked = max(m.Acked, e.Number)
+	if e.Workload == "" {
+		return
+	}
+	d.saved(e.Workload, e.Saved)
+	d.ran(e.Machine, e.Run)
+	if e.Run.Phase == fleet.RunFinished {
+		d.finished(e.Workload, e.Run.Epoch, e.Result)
+	}
+}
+
+// ran takes over what a machine's process does. A run only goes forward, and an older epoch says nothing.
+func (d *Decider) ran(machine string, r fleet.Run) {
+	m := d.state.Machines[machine]
+	if m == nil || r.Epoch == 0 || r.Epoch < m.Run.Epoch || r.Epoch == m.Run.Epoch && m.Run.Phase.Over() && !r.Phase.Over() {
+		return
+	}
+	if r.Epoch == m.Run.Epoch {
+		r.Step = max(r.Step, m.Run.Step)
+	}
+	m.Run = r
+	w := d.state.Workloads[m.Workload]
+	if w == nil || r.Epoch != w.Epoch || w.On != machine {
+		return
+	}
+	w.Step = max(w.Step, r.Step)
+	if r.Phase == fleet.RunFailed {
+		d.crashed(w, m)
+	}
+}
+
+// maxFails is how often a workload may fail of itself, in a row and without a new checkpoint, before it is given up.
+const maxFails = 3
+
+func (d *Decider) crashed(w *fleet.Workload, m *fleet.Instance) {
+	w.On, w.Review = "", time.Time{} // the machine is free; settle puts the next run on it
+	d.lostSteps(w, m)
+	if w.Fails++; w.Fails >= maxFails {
+		w.Phase, w.Ended = fleet.Failed, d.state.Now
+		w.Why = fmt.Sprintf("failed %d times without a new checkpoint, last with exit status %d", w.Fails, m.Run.Code)
+		return
+	}
+	if w.Next == "" && m.Phase == fleet.Verified && !m.Doomed() {
+		w.Next = m.Name
+	}
+}
+
+// restored notes which checkpoint a run began from: where the newest was damaged, the one before it.
+func (d *Decider) restored(e events.WorkloadStarted) {
+	w := d.state.Workloads[e.Workload]
+	if w == nil || e.Epoch != w.Epoch || e.From == "" || e.From != w.Prior.ID || w.Saved.Epoch == w.Epoch {
+		return
+	}
+	w.Lost += max(0, w.Saved.Step-w.Prior.Step)
+	w.Saved, w.Prior, w.Step = w.Prior, fleet.Manifest{}, e.Step
+}
+
+// saved takes over a durable checkpoint of the present epoch; others are kept aside by their epoch.
+func (d *Decider) saved(workload string, man fleet.Manifest) {
+	w := d.state.Workloads[workload]
+	if w == nil || man.ID == "" || man.Epoch != w.Epoch || man.ID == w.Saved.ID {
+		return
+	}
+	if man.Epoch == w.Saved.Epoch && man.Step < w.Saved.Step {
+		return // of a later epoch it counts also with fewer steps: that run began from an older checkpoint
+	}
+	if man.Step > w.Saved.Step {
+		w.Fails = 0
+	}
+	w.Prior, w.Saved = w.Saved, man
+	w.SaveTook = max(man.Took, w.SaveTook*9/10) // slowest of late, forgotten slowly
+	w.Step = max(w.Step, man.Step)
+}
+
+func (d *Decider) answered(machine, save string) {
+	if m := d.state.Machines[machine]; m != nil && save != "" {
+		m.Answered = save
+	}
+}
+
+func (d *Decider) finished(workload string, epoch uint64, result string) {
+	w := d.state.Workloads[workload]
+	if w == nil || epoch != w.Epoch || w.Phase.Final() {
+		return
+	}
+	w.Phase, w.Result, w.Ended, w.On = fleet.Finished, result, d.state.Now, ""
+}
+
+// doom marks the earliest announced end.
+func (d *Decider) doom(m *fleet.Instance, endsBy time.Time, cause string) {
+	if m.Doomed() && !endsBy.Before(m.EndsBy) {
+		return
+	}
+	m.EndsBy, m.Cause = endsBy, cause
+	if w := d.state.Workloads[m.Workload]; w != nil {
+		w.Review = time.Time{}
+	}
+}
+
+// machine finds one by our name, or by the cloud's id.
+func (d *Decider) machine(name, cloud, account, id string) *fleet.Instance {
+	if m := d.state.Machines[name]; m != nil || id == "" {
+		return m
+	}
+	for _, m := range d.state.Machines {
+		if m.ID == id && m.Offer.Cloud == cloud && m.Offer.Account == account {
+			return m
+		}
+	}
+	return nil
+}
+
+func asked(m *fleet.Instance, nonce string) bool {
+	return m.Order.Benchmark != nil && m.Order.Benchmark.Nonce == nonce
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

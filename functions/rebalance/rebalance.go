@@ -1,0 +1,220 @@
+// Package rebalance is the decider: it folds the facts of one fleet into its state, plans on the whole of it, saves,
+// and says what follows. It alone writes a fleet.
+//
+// It promises that a batch of facts counts exactly once (the state holds how far it was folded), that an intent is
+// saved before it is said, that what must be said is said again until the fact that closes it is heard, that one
+// workload has one run at a time (epochs), and that a message that comes again after a crash makes it say again what
+// may have been lost.
+// It calls no cloud and no machine: provision and the agents act on what it says.
+//
+//	fold       a fact changes the state                        fold.go
+//	settle     what the state demands without a choice         settle.go
+//	plan.Make  what needs a choice: buying                     shared/plan
+//	outbox     what must be said now, and when to wake         outbox.go
+package rebalance
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"lowtide/events"
+	"lowtide/shared/fleet"
+	"lowtide/shared/fn"
+	"lowtide/shared/plan"
+	"lowtide/shared/store"
+)
+
+// MarketKey is where functions/prices keeps the market in its bucket.
+const MarketKey = "market"
+
+// Config is a decider's fixed part.
+type Config struct {
+	Fleet   string       // its name
+	Install string       // random id of the installation: labels say it, so that others' machines are never ours
+	States  store.Bucket // holds the fleet under its name
+	Market  store.Bucket // written by prices: fleet.Markets as JSON under MarketKey
+	Policy  plan.Policy
+	Margin  time.Duration // before a machine ends, beyond the time a save takes: design.md's 10 s
+	Suite   string        // benchmark suite that new machines run
+	Batch   int           // most facts folded at once
+}
+
+// hears is all that changes a fleet.
+var hears = []events.Kind{
+	"clock.ticked", "price.changed", "instance.interrupted", "instance.at_risk",
+	"workload.submitted", "workload.changed", "workload.withdrawn", "workload.paused", "workload.resumed", "policy.set",
+	"plan.approved", "plan.rejected", "plan.failed", "instance.launched", "instance.ended", "instance.found", "instance.lost",
+	"machine.heard", "instance.ready", "workload.started", "workload.progressed", "workload.stopped", "workload.finished",
+	"workload.failed", "checkpoint.saved", "checkpoint.failed", "instance.verified", "instance.rejected",
+}
+
+// Decider is the function and what it keeps in memory: the decoded fleet, proved by its revision at each save.
+type Decider struct {
+	cfg   Config
+	state *fleet.Fleet // nil: read it first
+	rev   uint64
+	book  *plan.Book // nil: read it first
+	enc   fleet.Encoder
+	fresh bool // nothing has been said since this process began
+}
+
+// New makes a decider.
+func New(cfg Config) *Decider {
+	cfg.Margin = max(cfg.Margin, 10*time.Second)
+	if cfg.Suite == "" {
+		cfg.Suite = "quick"
+	}
+	cfg.Batch = max(cfg.Batch, 1)
+	return &Decider{cfg: cfg}
+}
+
+// Function is what a host runs. Its durable consumer belongs to one fleet.
+func (d *Decider) Function() fn.Function { return fn.Fold("rebalance", d.cfg.Batch, hears, d.Handle) }
+
+// Fleet reads a fleet's state; a fleet that was never saved is empty.
+func Fleet(ctx context.Context, states store.Bucket, name string) (*fleet.Fleet, uint64, error) {
+	b, rev, err := states.Get(ctx, name)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, 0, nil
+	}
+	if err != nil {
+		return nil, 0, fmt.Errorf("read fleet %s: %w", name, err)
+	}
+	f, err := fleet.Decode(b)
+	return f, rev, err
+}
+
+// Handle folds a batch, plans once, saves, and returns what must be said.
+func (d *Decider) Handle(ctx context.Context, batch []fn.Delivery) ([]events.Event, error) {
+	if err := d.load(ctx, batch); err != nil {
+		return nil, err
+	}
+	f := d.state
+	again := d.fresh // a process that begins says again what the last one may not have said
+	for _, m := range batch {
+		if m.Event.Fleet != d.cfg.Fleet {
+			continue
+		}
+		if m.Stream == f.Applied.Stream && m.Seq <= f.Applied.Seq {
+			again = true // folded before, but its consequences may be lost
+			continue
+		}
+		if m.At.After(f.Now) {
+			f.Now = m.At
+		}
+		d.fold(m.Event)
+		f.Applied = fleet.Position{Stream: m.Stream, Seq: m.Seq}
+	}
+	d.settle()
+	d.plan()
+	d.settle() // what the plans changed
+	said := d.due(again)
+	if err := d.save(ctx); err != nil {
+		d.state, d.rev = nil, 0
+		return nil, err
+	}
+	d.fresh = false
+	return said, nil
+}
+
+// load reads state and market where they are not known, and the market again when it has changed.
+func (d *Decider) load(ctx context.Context, batch []fn.Delivery) error {
+	if d.state == nil {
+		f, rev, err := Fleet(ctx, d.cfg.States, d.cfg.Fleet)
+		if err != nil {
+			return err
+		}
+		if f == nil {
+			f = fleet.New(d.cfg.Fleet, d.cfg.Install)
+		}
+		d.state, d.rev, d.fresh = f, rev, true
+	}
+	changed := d.book == nil
+	for _, m := range batch {
+		changed = changed || m.Event.Data.Kind() == "price.changed"
+	}
+	if !changed {
+		return nil
+	}
+	b, _, err := d.cfg.Market.Get(ctx, MarketKey)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("read market: %w", err)
+	}
+	var m fleet.Markets
+	if err := json.Unmarshal(b, &m); err != nil {
+		return fmt.Errorf("read market: %w", err)
+	}
+	if len(m.Offers) == 0 {
+		return nil // no cloud has answered yet: nothing can be promised or refused on that
+	}
+	d.book = plan.NewBook(&m)
+	for _, w := range d.state.Workloads {
+		w.Review = time.Time{} // everything is looked at again under new prices
+	}
+	return nil
+}
+
+func (d *Decider) save(ctx context.Context) error {
+	b, err := d.enc.Encode(d.state)
+	if err != nil {
+		return err
+	}
+	if d.rev == 0 {
+		d.rev, err = d.cfg.States.Create(ctx, d.cfg.Fleet, b)
+	} else {
+		d.rev, err = d.cfg.States.Update(ctx, d.cfg.Fleet, b, d.rev)
+	}
+	if err != nil {
+		return fmt.Errorf("save fleet %s: %w", d.cfg.Fleet, err)
+	}
+	return nil
+}
+
+// plan takes the planner's launches over: gives them ids and machines.
+func (d *Decider) plan() {
+	f := d.state
+	if d.book == nil {
+		return
+	}
+	plans, reviews := plan.Make(f, d.book, d.cfg.Policy, f.Now)
+	for name, at := range reviews {
+		f.Workloads[name].Review = at
+	}
+	for i := range plans {
+		d.adopt(&plans[i])
+	}
+}
+
+// adopt makes a launch ours: the plan and its machine are in the state before anybody hears of them.
+func (d *Decider) adopt(p *fleet.Plan) {
+	f := d.state
+	w := f.Workloads[p.Workload]
+	p.ID = d.id("p")
+	p.Machine = d.id(f.Name + "-m")
+	p.Approved = w.Spec.Autonomy == fleet.Act
+	if w.Next != "" {
+		d.release(w.Next, "superseded: "+p.Score.Reason)
+	}
+	w.Next = p.Machine
+	f.Plans[p.ID] = p
+	f.Machines[p.Machine] = &fleet.Instance{
+		Name: p.Machine, Plan: p.ID, Workload: p.Workload, Offer: p.Offers[0], Phase: fleet.Ordered, HardEnd: p.HardEnd,
+	}
+	if p.Approved {
+		d.open(&fleet.Item{Plan: p.ID, Expires: p.Expires})
+		return
+	}
+	d.announce(events.PlanProposed{Plan: *p})
+}
+
+// id makes a name from the state's counter.
+func (d *Decider) id(prefix string) string {
+	d.state.Next++
+	return fmt.Sprintf("%s%d", prefix, d.state.Next)
+}

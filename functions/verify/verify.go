@@ -1,0 +1,164 @@
+// Package verify judges benchmarks: a machine that does not reach 90 % of its rated speed is not what was paid for.
+//
+// It promises that only an answer to an order counts: the nonce must have been given to that machine, the first answer
+// to it stands, and one that came faster than the work it claims is refused. A measurement that cannot tell lets the
+// machine through with a note: doubt never ends a machine. What is said again is judged the same and said again.
+// It ends nothing and buys nothing: rebalance does.
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+	"time"
+
+	"lowtide/events"
+	"lowtide/shared/fn"
+	"lowtide/shared/store"
+)
+
+// Least is the share of the rated speed that a machine must reach.
+const Least = 0.90
+
+// record is what is remembered of an order.
+type record struct {
+	Nonce   string                    `json:"nonce"`
+	Given   time.Time                 `json:"given"`
+	Answer  *events.BenchmarkFinished `json:"answer,omitempty"` // the first; it stands
+	Heard   time.Time                 `json:"heard,omitzero"`
+	Refused string                    `json:"refused,omitempty"` // why the answer does not count
+}
+
+type judge struct {
+	orders store.Bucket
+	real   func(time.Duration) time.Duration
+}
+
+// New makes the function. orders is its own bucket: a key a machine. real turns lowtide's time into the wall time that a
+// runner measures; nil where they are the same.
+func New(orders store.Bucket, real func(time.Duration) time.Duration) fn.Function {
+	if real == nil {
+		real = func(d time.Duration) time.Duration { return d }
+	}
+	j := judge{orders, real}
+	return fn.New("verify", fn.Hear(j.ordered), fn.Hear(j.finished))
+}
+
+// ordered remembers a nonce. An order that is said again changes nothing.
+func (j judge) ordered(ctx context.Context, o events.OrderGiven) ([]events.Event, error) {
+	b := o.Order.Benchmark
+	if b == nil {
+		return nil, nil
+	}
+	r, rev, err := j.read(ctx, o.Machine)
+	if err != nil || r.Nonce == b.Nonce {
+		return nil, err
+	}
+	return nil, j.write(ctx, o.Machine, record{Nonce: b.Nonce, Given: fn.Now(ctx)}, rev)
+}
+
+// finished judges an answer.
+func (j judge) finished(ctx context.Context, b events.BenchmarkFinished) ([]events.Event, error) {
+	r, rev, err := j.read(ctx, b.Machine)
+	if err != nil {
+		return nil, err
+	}
+	if r.Nonce != b.Nonce || b.Nonce == "" {
+		if r.Nonce == "" {
+			return nil, fmt.Errorf("benchmark of %s came before its order was heard", b.Machine) // the order may be on its way
+		}
+		return nil, nil // of an order that was replaced, or of nobody's
+	}
+	if r.Answer == nil {
+		r.Answer, r.Heard = &b, fn.Now(ctx)
+		if took := j.real(r.Heard.Sub(r.Given)); b.Error == "" && b.Elapsed > took+time.Second {
+			r.Refused = fmt.Sprintf("claims %s of work within %s", b.Elapsed.Round(time.Millisecond), took.Round(time.Millisecond))
+		}
+		if err := j.write(ctx, b.Machine, r, rev); err != nil {
+			return nil, err
+		}
+	}
+	d := fn.From(ctx)
+	// The source tells repeats apart, so that a verdict that was lost is heard when it is asked for again.
+	source := fmt.Sprintf("verify/%d", d.Seq)
+	return []events.Event{events.New(d.Event.Fleet, source, d.At, verdict(r))}, nil
+}
+
+// verdict judges the answer that stands.
+func verdict(r record) events.Fact {
+	b := r.Answer
+	ratio, lower, upper := worst(b.Devices)
+	reject := func(cause string) events.Fact {
+		return events.InstanceRejected{Machine: b.Machine, Nonce: b.Nonce, Ratio: ratio, Cause: cause}
+	}
+	pass := func(note string) events.Fact {
+		return events.InstanceVerified{Machine: b.Machine, Nonce: b.Nonce, Ratio: ratio, Note: note}
+	}
+	causes := strings.Join(b.Causes, "; ")
+	switch {
+	case r.Refused != "":
+		return reject("impossible answer: " + r.Refused)
+	case b.Error != "":
+		return reject("the benchmark could not run: " + b.Error)
+	case b.Verdict == "fail" && upper >= Least && len(b.Causes) == 0:
+		return pass("the runner said fail without a cause, and its own figures do not bear it out")
+	case b.Verdict == "fail":
+		if causes == "" {
+			causes = fmt.Sprintf("%.0f %% of rated at most, %.0f %% are needed", 100*upper, 100*Least)
+		}
+		return reject(causes)
+	case b.Verdict == "pass" && len(b.Devices) > 0 && lower > 0 && upper < Least:
+		return reject(fmt.Sprintf("the runner said pass, and measured %.0f %% of rated at most", 100*upper))
+	case b.Verdict == "pass":
+		return pass("")
+	}
+	return pass("not decided: " + causes)
+}
+
+// worst is the slowest device's ratio and bounds; 0 where nothing was rated.
+func worst(devices []events.Device) (ratio, lower, upper float64) {
+	ratio = math.Inf(1)
+	for _, d := range devices {
+		if d.Rated > 0 && d.Ratio < ratio {
+			ratio, lower, upper = d.Ratio, d.Lower, d.Upper
+		}
+	}
+	if math.IsInf(ratio, 1) {
+		return 0, 0, 0
+	}
+	return ratio, lower, upper
+}
+
+func (j judge) read(ctx context.Context, machine string) (record, uint64, error) {
+	var r record
+	b, rev, err := j.orders.Get(ctx, events.Token(machine))
+	if errors.Is(err, store.ErrNotFound) {
+		return r, 0, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		return r, 0, fmt.Errorf("read the benchmark order of %s: %w", machine, err)
+	}
+	return r, rev, nil
+}
+
+func (j judge) write(ctx context.Context, machine string, r record, rev uint64) error {
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if rev == 0 {
+		_, err = j.orders.Create(ctx, events.Token(machine), b)
+	} else {
+		_, err = j.orders.Update(ctx, events.Token(machine), b, rev)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the benchmark of %s: %w", machine, err)
+	}
+	return nil
+}

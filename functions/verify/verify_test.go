@@ -1,0 +1,112 @@
+package verify_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"lowtide/events"
+	"lowtide/functions/verify"
+	"lowtide/shared/fleet"
+	"lowtide/shared/fn"
+	"lowtide/shared/store"
+)
+
+var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+type bench struct {
+	t   *testing.T
+	f   fn.Function
+	seq uint64
+	now time.Time
+}
+
+func (b *bench) hear(fact events.Fact) ([]events.Event, error) {
+	b.seq++
+	return b.f.Handle(context.Background(), []fn.Delivery{{Event: events.New("f", "test", b.now, fact), Stream: "S", Seq: b.seq, At: b.now, Attempt: 1}})
+}
+
+func (b *bench) say(fact events.Fact) events.Fact {
+	b.t.Helper()
+	said, err := b.hear(fact)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if len(said) == 0 {
+		return nil
+	}
+	return said[0].Data
+}
+
+func ordered(t *testing.T) *bench {
+	b := &bench{t: t, f: verify.New(store.Memory(), nil), now: t0}
+	b.say(events.OrderGiven{Machine: "m1", Order: fleet.Order{Number: 1, Benchmark: &fleet.Benchmark{Nonce: "n1", Suite: "quick"}}})
+	b.now = t0.Add(2 * time.Minute)
+	return b
+}
+
+func answer(verdict string, ratio float64, causes ...string) events.BenchmarkFinished {
+	return events.BenchmarkFinished{
+		Machine: "m1", Nonce: "n1", Elapsed: 90 * time.Second, Verdict: verdict, Causes: causes,
+		Devices: []events.Device{{Measured: 1, Rated: 1, Ratio: 1, Lower: 0.99, Upper: 1.01}, {Measured: 100 * ratio, Rated: 100, Ratio: ratio, Lower: ratio - 0.01, Upper: ratio + 0.01}},
+	}
+}
+
+func TestTheSlowestDeviceDecidesAndDoubtNeverEndsAMachine(t *testing.T) {
+	for name, c := range map[string]struct {
+		in     events.BenchmarkFinished
+		reject string // part of the cause; "" passes
+	}{
+		"fast":                    {answer("pass", 0.97), ""},
+		"slow":                    {answer("fail", 0.6, "slow: throttled"), "throttled"},
+		"slow without a cause":    {answer("fail", 0.6), "61 %"},
+		"not decided":             {answer("inconclusive", 0.9, "weak_reference"), ""},
+		"a pass that is none":     {answer("pass", 0.7), "71 %"},
+		"a fail that is none":     {answer("fail", 0.99), ""},
+		"wrong card, at speed":    {answer("fail", 0.99, "identity: renamed"), "renamed"},
+		"could not run":           {events.BenchmarkFinished{Machine: "m1", Nonce: "n1", Error: "no driver"}, "no driver"},
+		"faster than time allows": {func() events.BenchmarkFinished { a := answer("pass", 1); a.Elapsed = time.Hour; return a }(), "impossible"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			switch f := ordered(t).say(c.in).(type) {
+			case events.InstanceVerified:
+				if c.reject != "" || f.Nonce != "n1" {
+					t.Errorf("verified: %+v", f)
+				}
+			case events.InstanceRejected:
+				if c.reject == "" || !strings.Contains(f.Cause, c.reject) {
+					t.Errorf("rejected: %+v, want %q in it", f, c.reject)
+				}
+			default:
+				t.Errorf("said %v", f)
+			}
+		})
+	}
+}
+
+func TestOnlyTheFirstAnswerToAnOrderCountsAndIsSaidAgain(t *testing.T) {
+	b := ordered(t)
+	if f := b.say(events.BenchmarkFinished{Machine: "m1", Nonce: "other", Verdict: "pass"}); f != nil {
+		t.Errorf("an answer to nobody's order: %v", f)
+	}
+	b.say(answer("fail", 0.6, "slow"))
+	said, err := b.hear(answer("pass", 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := said[0].Data.(events.InstanceRejected); !ok {
+		t.Errorf("a second answer changed the verdict: %v", said[0].Data)
+	}
+	again, _ := b.hear(answer("pass", 1))
+	if again[0].ID == said[0].ID {
+		t.Error("said again under the same id: the stream would drop it")
+	}
+}
+
+func TestAnAnswerThatOvertakesItsOrderIsHeardLater(t *testing.T) {
+	b := &bench{t: t, f: verify.New(store.Memory(), nil), now: t0}
+	if _, err := b.hear(answer("pass", 1)); err == nil {
+		t.Error("dropped, and the machine would wait for ever")
+	}
+}

@@ -1,0 +1,90 @@
+// Package fleet holds lowtide's nouns: offers, workloads, machines, reservations, plans, and the money that
+// moves between them. A Fleet is one decision domain (a team, an account): everything its decider knows.
+//
+// It promises plain data: each type encodes to JSON and CBOR with the same names, times are UTC, money is
+// decimal with its currency, and what is not known is said so (Maybe), never zero.
+// It decides nothing, reads no clock and does no I/O.
+package fleet
+
+import (
+	"slices"
+	"time"
+)
+
+// Position is how far into its stream of facts a fleet has been folded.
+// The host replays nothing at or below it, so that a redelivered batch counts once.
+type Position struct {
+	Stream string `json:"stream,omitempty"`
+	Seq    uint64 `json:"seq,omitempty"`
+}
+
+// Fleet is all that the decider remembers. Only functions/rebalance writes it.
+type Fleet struct {
+	Name      string                  `json:"name"`
+	Install   string                  `json:"install"`          // random id of this installation; labels say it
+	Applied   Position                `json:"applied"`          // folded up to and including this
+	Now       time.Time               `json:"now"`              // time of the newest fact; never goes back
+	Next      uint64                  `json:"next"`             // counter behind every id made here
+	WakeAt    time.Time               `json:"wake_at,omitzero"` // when the host must wake us at the latest
+	Halted    string                  `json:"halted,omitempty"` // why nothing may be bought (panic, restored backup); "" is normal
+	Workloads map[string]*Workload    `json:"workloads"`
+	Machines  map[string]*Instance    `json:"machines"`
+	Plans     map[string]*Plan        `json:"plans"`              // open plans only
+	Outbox    map[string]*Item        `json:"outbox"`             // what must still be said
+	Refusals  map[string]*Refusal     `json:"refusals,omitempty"` // by pool
+	Reserved  map[string]*Reservation `json:"reserved,omitempty"`
+}
+
+// New returns an empty fleet.
+func New(name, install string) *Fleet {
+	return &Fleet{
+		Name: name, Install: install,
+		Workloads: map[string]*Workload{}, Machines: map[string]*Instance{}, Plans: map[string]*Plan{},
+		Outbox: map[string]*Item{}, Refusals: map[string]*Refusal{}, Reserved: map[string]*Reservation{},
+	}
+}
+
+// Item is something the decider must say until the fact that closes it is heard.
+// Exactly one of Plan, Machine and Fact names what is said.
+type Item struct {
+	ID      string    `json:"id"`
+	Plan    string    `json:"plan,omitempty"`    // say plan.made of this plan
+	Machine string    `json:"machine,omitempty"` // say order.given, the machine's present order
+	Fact    []byte    `json:"fact,omitempty"`    // say this encoded event, twice at most, under one id
+	Said    int       `json:"said"`              // how often it has been said
+	NextAt  time.Time `json:"next_at"`           // when to say it next
+	Expires time.Time `json:"expires,omitzero"`  // when it turns into a failure
+}
+
+// Refusal remembers that a pool did not sell, so that it is not asked again at once.
+type Refusal struct {
+	Pool  string    `json:"pool"`
+	Count int       `json:"count"`
+	Until time.Time `json:"until"`
+	Why   string    `json:"why"`
+}
+
+// Reservation is capacity that is paid whether it is used or not.
+type Reservation struct {
+	ID      string    `json:"id"`
+	Cloud   string    `json:"cloud"`
+	Account string    `json:"account"`
+	Region  string    `json:"region"`
+	Zone    string    `json:"zone,omitempty"`
+	Type    string    `json:"type"`
+	Count   int       `json:"count"`
+	From    time.Time `json:"from,omitzero"`
+	Until   time.Time `json:"until,omitzero"`
+	Hourly  Money     `json:"hourly"` // what it costs an hour, used or not
+}
+
+// Sorted returns the keys of m in order; everything that decides walks maps through it, so that
+// the same state gives the same plans.
+func Sorted[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

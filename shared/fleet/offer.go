@@ -1,0 +1,74 @@
+package fleet
+
+import (
+	"strings"
+	"time"
+)
+
+// Market is how capacity is sold.
+type Market string
+
+// The markets.
+const (
+	OnDemand Market = "on_demand"
+	Spot     Market = "spot"
+	Reserved Market = "reserved" // already paid
+)
+
+// Offer is one thing that can be bought: a machine type, in a place, on a market, at a price.
+type Offer struct {
+	Cloud   string `json:"cloud"`
+	Account string `json:"account"`
+	Region  string `json:"region"`
+	Zone    string `json:"zone,omitempty"`
+	Type    string `json:"type"`
+	Market  Market `json:"market"`
+
+	GPU  string `json:"gpu,omitempty"` // canonical model, "V100"
+	GPUs int    `json:"gpus,omitempty"`
+
+	Price  Price          `json:"price"`           // as the cloud quotes it
+	Hourly Maybe[Money]   `json:"hourly,omitzero"` // the same in USD per instance-hour; unknown is never planned on
+	Stock  Maybe[int]     `json:"stock,omitzero"`  // machines to be had now; unknown is tried
+	Speed  Maybe[float64] `json:"speed,omitzero"`  // work per hour against the workload's reference machine; unknown counts as 1
+	Hazard Maybe[float64] `json:"hazard,omitzero"` // measured interruptions per hour
+
+	Notice      time.Duration `json:"notice,omitempty"`      // promised warning before the end; 0 is none
+	Marketplace bool          `json:"marketplace,omitempty"` // strangers' machines: never start before the benchmark
+}
+
+// Pool names the market that this offer comes from; refusals and hazards are kept by it.
+func (o Offer) Pool() string {
+	return strings.Join([]string{o.Cloud, o.Account, o.Region, o.Zone, o.Type, string(o.Market)}, "/")
+}
+
+// PerHour is the normalised price, or false where it is not known.
+func (o Offer) PerHour() (float64, bool) {
+	m, ok := o.Hourly.Get()
+	return m.Float(), ok
+}
+
+// String prints "p3.2xlarge spot fake/us-east-1a".
+func (o Offer) String() string {
+	place := o.Zone
+	if place == "" {
+		place = o.Region
+	}
+	return o.Type + " " + string(o.Market) + " " + o.Cloud + "/" + place
+}
+
+// Market state that the decider plans on: every offer last seen, by cloud and region.
+// Only functions/prices writes it.
+type Markets struct {
+	AsOf   time.Time            `json:"as_of"`
+	Offers []Offer              `json:"offers"`
+	Pools  map[string]*PoolPast `json:"pools,omitempty"` // by Offer.Pool
+}
+
+// PoolPast is what the facts of every fleet say about one pool.
+type PoolPast struct {
+	Hours         float64 `json:"hours"`         // machine-hours run
+	Interruptions int     `json:"interruptions"` // ends that the cloud caused
+	Refusals      int     `json:"refusals"`
+	Launches      int     `json:"launches"`
+}

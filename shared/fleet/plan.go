@@ -1,0 +1,42 @@
+package fleet
+
+import "time"
+
+// Action is what a plan does.
+type Action string
+
+// The actions.
+const (
+	Launch Action = "launch" // buy one machine for a workload
+	End    Action = "end"    // end one machine of ours
+)
+
+// Plan is one purchase or one end, with the reasons. A launch names its offers in order of preference;
+// the next is tried only after a known refusal of the one before.
+type Plan struct {
+	ID       string    `json:"id"`
+	Action   Action    `json:"action"`
+	Machine  string    `json:"machine"`            // our name for it
+	Instance string    `json:"instance,omitempty"` // the cloud's id, for an end
+	Cloud    string    `json:"cloud"`
+	Account  string    `json:"account"`
+	Workload string    `json:"workload,omitempty"`
+	Offers   []Offer   `json:"offers,omitempty"`
+	HardEnd  time.Time `json:"hard_end,omitzero"` // the machine ends itself then, whatever happens
+	Made     time.Time `json:"made"`
+	Expires  time.Time `json:"expires"`
+	Approved bool      `json:"approved"` // nobody has to be asked (any more)
+	Score    Score     `json:"score"`
+}
+
+// Score is why a plan was made, in words and in money.
+type Score struct {
+	Reason    string        `json:"reason"`
+	RunnerUp  string        `json:"runner_up,omitempty"` // the next best
+	WhyLost   string        `json:"why_lost,omitempty"`  // why it lost
+	HourlyNow Money         `json:"hourly_now,omitzero"`
+	Hourly    Money         `json:"hourly,omitzero"`   // after the plan
+	OneOff    Money         `json:"one_off,omitzero"`  // of the move itself
+	Worst     Money         `json:"worst,omitzero"`    // what the plan can cost at most, until the hard end
+	Payback   time.Duration `json:"payback,omitempty"` // of the one-off cost; 0: at once, or not a move
+}

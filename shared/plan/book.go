@@ -1,0 +1,123 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"lowtide/shared/fleet"
+)
+
+// Book is the market sorted for planning: made once for each change of the market, read by every plan.
+// Offers without a known price are not in it: a price that is not known is never planned on.
+type Book struct {
+	byMarket map[fleet.Market][]priced
+}
+
+type priced struct {
+	offer fleet.Offer
+	pool  string
+	cost  float64 // USD per hour of useful work: the price over the measured speed
+}
+
+// NewBook sorts a market by cost per useful hour.
+func NewBook(m *fleet.Markets) *Book {
+	b := &Book{map[fleet.Market][]priced{}}
+	for _, o := range m.Offers {
+		p, ok := o.PerHour()
+		speed := o.Speed.Or(1)
+		if !ok || p < 0 || speed <= 0 {
+			continue
+		}
+		b.byMarket[o.Market] = append(b.byMarket[o.Market], priced{o, o.Pool(), p / speed})
+	}
+	for _, list := range b.byMarket {
+		slices.SortStableFunc(list, func(a, c priced) int {
+			return cmp.Or(cmp.Compare(a.cost, c.cost), cmp.Compare(a.pool, c.pool))
+		})
+	}
+	return b
+}
+
+// pick returns up to n offers of a market that fit the workload and have not just refused, best first.
+func (b *Book) pick(market fleet.Market, f *fleet.Fleet, w *fleet.Workload, now time.Time, n int) []fleet.Offer {
+	var out []fleet.Offer
+	for i := range b.byMarket[market] {
+		p := &b.byMarket[market][i]
+		if !fits(&p.offer, w.Spec) || p.offer.Stock.Or(1) <= 0 {
+			continue
+		}
+		if r := f.Refusals[p.pool]; r != nil && now.Before(r.Until) {
+			continue
+		}
+		if out = append(out, p.offer); len(out) == n {
+			break
+		}
+	}
+	return out
+}
+
+// fits says that an offer's machine can run the workload at all.
+func fits(o *fleet.Offer, s *fleet.Spec) bool {
+	return o.GPUs >= s.GPUs &&
+		(len(s.Models) == 0 || slices.Contains(s.Models, o.GPU)) &&
+		(len(s.Clouds) == 0 || slices.Contains(s.Clouds, o.Cloud))
+}
+
+// Promise is what accepting a workload commits to.
+type Promise struct {
+	Worst    fleet.Money // all on demand
+	Baseline fleet.Money // the work alone on demand, nothing lost to starting
+	Bound    fleet.Money // the bill if the control plane dies for ever: two machines until their leases end
+	Finish   time.Time   // all on demand from now
+}
+
+// Accept reckons whether a workload can be promised now; why not, if not.
+func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string) {
+	var sure *priced
+	kind := false
+	for _, market := range []fleet.Market{fleet.OnDemand, fleet.Reserved, fleet.Spot} {
+		for i := range book.byMarket[market] {
+			o := &book.byMarket[market][i]
+			if !fits(&o.offer, &s) {
+				continue
+			}
+			kind = true
+			if market != fleet.Spot && (sure == nil || o.cost < sure.cost) {
+				sure = o
+			}
+			break
+		}
+	}
+	switch {
+	case !kind:
+		return Promise{}, fmt.Sprintf("nothing on offer has %d GPUs of %v on %v; ask for fewer, or allow more models or clouds", s.GPUs, anyOf(s.Models), anyOf(s.Clouds))
+	case sure == nil && !s.Deadline.IsZero():
+		return Promise{}, "a deadline needs on-demand capacity to fall back on, and none that fits is on offer"
+	case sure == nil:
+		sure = &priced{cost: 0}
+	}
+	work := time.Duration(float64(s.Work) / sure.offer.Speed.Or(1))
+	need := work + p.StartMax
+	pr := Promise{Finish: now.Add(need)}
+	if hourly, ok := sure.offer.Hourly.Get(); ok {
+		pr.Worst, pr.Baseline = hourly.Times(need.Hours()), hourly.Times(work.Hours())
+		pr.Bound = hourly.Times(2 * (p.Lease + p.Grace).Hours())
+	}
+	if !s.Deadline.IsZero() && pr.Finish.Add(p.Wake).After(s.Deadline) {
+		return pr, fmt.Sprintf("on demand from now it may end as late as %s (%s of work, up to %s to start, %s to the next look), after the deadline %s",
+			pr.Finish.Add(p.Wake).Format(time.RFC3339), short(work), short(p.StartMax), short(p.Wake), s.Deadline.Format(time.RFC3339))
+	}
+	if budget, ok := s.Budget.Get(); ok && pr.Worst.Amount.GreaterThan(budget.Amount) && !s.DeadlineOverBudget {
+		return pr, fmt.Sprintf("the worst case, all on demand, is %s; the budget is %s", pr.Worst, budget)
+	}
+	return pr, ""
+}
+
+func anyOf(names []string) any {
+	if len(names) == 0 {
+		return "any"
+	}
+	return names
+}
