@@ -197,6 +197,9 @@ func (w world) play(rule pool.Rule) (cost float64, missed bool) {
 
 func TestInRandomWorldsNoJobMissesAndGreedyIsNotCheaper(t *testing.T) {
 	n := 150
+	if raced {
+		n = 10
+	}
 	if os.Getenv("LOWTIDE_LONG") != "" {
 		n = 10000
 	}
@@ -217,18 +220,18 @@ func TestInRandomWorldsNoJobMissesAndGreedyIsNotCheaper(t *testing.T) {
 		ours, greedy = ours+cost/full/float64(n), greedy+floor/full/float64(n)
 	}
 	t.Logf("%d worlds: mean cost %.4f, greedy %.4f of on-demand; %d tables, %d MB", n, ours, greedy, tables.Count(), tables.Bytes()>>20)
-	if ours > greedy {
+	if ours > greedy && n >= 100 { // a mean of few worlds says nothing
 		t.Errorf("mean cost %.4f, greedy %.4f", ours, greedy)
 	}
 }
 
 func TestTablesStayInsideTheirLimit(t *testing.T) {
-	limit := 3 << 20
+	limit := 2 << 20
 	tables := pool.NewTables(limit)
-	for i := range 12 {
+	for i := range 6 {
 		c := ordinary()
 		c.Delay = 60 * float64(i+1)
-		c.Left, c.Work = 8*3600, 6*3600
+		c.Left, c.Work = 4*3600, 3*3600
 		if err := tables.Warm(context.Background(), c); err != nil {
 			t.Fatal(err)
 		}
@@ -254,7 +257,11 @@ func ordinary() pool.Case {
 
 func warm(t testing.TB, c pool.Case) *pool.Tables {
 	t.Helper()
-	tables := pool.NewTables(256 << 20)
+	return warmIn(t, pool.NewTables(256<<20), c)
+}
+
+func warmIn(t testing.TB, tables *pool.Tables, c pool.Case) *pool.Tables {
+	t.Helper()
 	if err := tables.Warm(context.Background(), c); err != nil {
 		t.Fatal(err)
 	}
@@ -281,13 +288,14 @@ func TestASolveStopsWithItsContext(t *testing.T) {
 }
 
 func TestDecisionsFollowAgePriceAndTime(t *testing.T) {
+	tables := pool.NewTables(256 << 20)
 	for name, x := range map[string]struct {
 		change func(*pool.Case)
 		want   pool.Choice
 		say    string
 	}{
 		"the old zone is the safer":   {func(*pool.Case) {}, pool.Choice{Mode: pool.Spot, Zone: 1}, "spot in old costs $"},
-		"a young one at a tenth wins": {func(c *pool.Case) { c.Zones[0].Price, c.Left = 0.1, 48*3600 }, pool.Choice{Mode: pool.Spot, Zone: 0}, "spot in young"},
+		"a young one at a tenth wins": {func(c *pool.Case) { c.Zones[0].Price, c.Left = 0.1, 18*3600 }, pool.Choice{Mode: pool.Spot, Zone: 0}, "spot in young"},
 		"no time left is on-demand":   {func(c *pool.Case) { c.Left = 12*3600 + 700 }, pool.Choice{Mode: pool.OnDemand, Zone: -1}, "could miss"},
 		"dear spot is not taken":      {func(c *pool.Case) { c.Zones[0].Price, c.Zones[1].Price, c.Left = 3.3, 3.3, 14*3600 }, pool.Choice{Mode: pool.OnDemand, Zone: -1}, "on-demand costs"},
 		"on-demand stays for the young": {func(c *pool.Case) {
@@ -299,7 +307,7 @@ func TestDecisionsFollowAgePriceAndTime(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			c := ordinary()
 			x.change(&c)
-			d := warm(t, c).Decide(c)
+			d := warmIn(t, tables, c).Decide(c)
 			if d.Choice != x.want || !strings.Contains(d.Reason, x.say) {
 				t.Errorf("got %+v: %s\n%v\nwant %+v, %q", d.Choice, d.Reason, d.Options, x.want, x.say)
 			}
