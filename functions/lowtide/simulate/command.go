@@ -22,8 +22,13 @@ const (
 	spot     = 0.9731
 )
 
+// tableMemory bounds the value tables of a run, in bytes.
+const tableMemory = 256 << 20
+
 // Policies are all that can be compared, in the order of the table. The optimum knows the future and bounds them.
+// They share value tables, which hold nothing of any job.
 func Policies() []Policy {
+	tables := pool.NewTables(tableMemory)
 	rule := func(make func(pool.Job) pool.Rule) Maker {
 		return func(j pool.Job, history [][]bool) pool.Rule { return pool.Follow(make(j), history) }
 	}
@@ -34,25 +39,9 @@ func Policies() []Policy {
 		{"uniform-released", rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveReleased) })},
 		{"uniform-elapsed", rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveElapsed) })},
 		{"slack-wait", rule(func(j pool.Job) pool.Rule { return pool.Guarded(j, pool.SlackWait(j, 0.1)) })},
-		{"aged", func(j pool.Job, history [][]bool) pool.Rule {
-			return pool.Follow(pool.Aged(j, anyUp(history)), history)
-		}},
+		{"lowtide", func(j pool.Job, history [][]bool) pool.Rule { return pool.New(tables, j, history) }},
 		{Name: "optimum"},
 	}
-}
-
-// anyUp is the history of several zones as one pool: up where any of them is.
-func anyUp(history [][]bool) []bool {
-	var out []bool
-	for _, zone := range history {
-		if out == nil {
-			out = make([]bool, len(zone))
-		}
-		for i, up := range zone {
-			out[i] = out[i] || up
-		}
-	}
-	return out
 }
 
 // Table is the result of one setting.
@@ -67,7 +56,8 @@ type flags struct {
 	data, output     string
 	policies, zones  []string
 	deadlines, delay []float64
-	windows          int
+	windows, gang    int
+	stdio            bool
 	seed             uint64
 }
 
@@ -79,11 +69,14 @@ func Command() *cobra.Command {
 		Long: "Plays a job of 48 hours in many windows of each zone, under each policy, and prints its cost as a share of\n" +
 			"on-demand's, the share of the way from greedy to the optimum that it closes, missed deadlines and launches.",
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.stdio {
+				return Serve(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
 			traces, err := f.traces()
 			if err != nil {
 				return err
 			}
-			tables, err := f.run(cmd.Context(), traces)
+			tables, err := f.run(cmd.Context(), traces, cmd.ErrOrStderr())
 			if err != nil {
 				return err
 			}
@@ -98,6 +91,8 @@ func Command() *cobra.Command {
 	fs.Float64SliceVar(&f.deadlines, "deadlines", []float64{52, 60, 70}, "hours from the start")
 	fs.Float64SliceVar(&f.delay, "delays", []float64{0.05, 0.2}, "hours from a launch until work goes on")
 	fs.IntVar(&f.windows, "windows", 40, "jobs for each zone")
+	fs.IntVar(&f.gang, "gang", 1, "instances a job needs at once, all or none")
+	fs.BoolVar(&f.stdio, "policy-stdio", false, "be a policy: answer job and tick messages on stdin, one JSON object a line")
 	fs.Uint64Var(&f.seed, "seed", 1, "of the built-in model")
 	return cmd
 }
@@ -134,10 +129,10 @@ func (f flags) groups(traces []market.Trace) ([]Group, error) {
 			}
 			for _, t := range found {
 				if len(parts) == 1 {
-					out = append(out, Group{t.Zone, [][]bool{t.Up(1)}})
+					out = append(out, Group{t.Zone, [][]bool{t.Up(f.gang)}})
 					continue
 				}
-				together.Up = append(together.Up, t.Up(1))
+				together.Up = append(together.Up, t.Up(f.gang))
 			}
 		}
 		if len(parts) > 1 {
@@ -170,7 +165,7 @@ func (f flags) chosen() ([]Policy, error) {
 	return out, nil
 }
 
-func (f flags) run(ctx context.Context, traces []market.Trace) ([]Table, error) {
+func (f flags) run(ctx context.Context, traces []market.Trace, log io.Writer) ([]Table, error) {
 	groups, err := f.groups(traces)
 	if err != nil {
 		return nil, err
@@ -182,6 +177,10 @@ func (f flags) run(ctx context.Context, traces []market.Trace) ([]Table, error) 
 	if f.windows < 1 {
 		return nil, errors.New("--windows: at least 1")
 	}
+	if f.gang < 1 {
+		return nil, errors.New("--gang: at least 1")
+	}
+	tell := bar(log, f.windows*len(groups)*len(policies)*len(f.delay)*len(f.deadlines))
 	var out []Table
 	for _, delay := range f.delay {
 		for _, deadline := range f.deadlines {
@@ -192,7 +191,7 @@ func (f flags) run(ctx context.Context, traces []market.Trace) ([]Table, error) 
 			if len(groups[0].Up[0]) < j.Ticks()+2 {
 				return nil, fmt.Errorf("--deadlines %g: the traces are shorter", deadline)
 			}
-			scores, err := Compare(ctx, Setting{Job: j, Groups: groups, Windows: f.windows}, policies)
+			scores, err := Compare(ctx, Setting{Job: j, Groups: groups, Windows: f.windows, Done: tell}, policies)
 			if err != nil {
 				return nil, err
 			}
@@ -206,7 +205,7 @@ func (f flags) run(ctx context.Context, traces []market.Trace) ([]Table, error) 
 func Compare(ctx context.Context, s Setting, policies []Policy) ([]Score, error) {
 	played := map[string][]Played{}
 	for _, p := range policies {
-		jobs, err := s.Play(ctx, p, nil)
+		jobs, err := s.Play(ctx, p)
 		if err != nil {
 			return nil, err
 		}

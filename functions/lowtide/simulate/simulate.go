@@ -29,7 +29,8 @@ type Policy struct {
 type Setting struct {
 	Job     pool.Job
 	Groups  []Group
-	Windows int // for each group
+	Windows int    // for each group
+	Done    func() // told after each job, from many goroutines; may be nil
 }
 
 // Group is the zones one job may use, with their availability by tick, equally long and on one clock.
@@ -45,9 +46,8 @@ type Played struct {
 	Outcome Outcome
 }
 
-// Play runs every job of the setting under p, on all processors, and tells done after each job (done may be
-// nil). The order of the results is that of groups and windows, whatever the scheduling. It stops early when ctx ends.
-func (s Setting) Play(ctx context.Context, p Policy, done func()) ([]Played, error) {
+// Play runs every job of the setting under p, on all processors. The order of the results is that of groups and windows, whatever the scheduling. It stops early when ctx ends.
+func (s Setting) Play(ctx context.Context, p Policy) ([]Played, error) {
 	type task struct{ group, window, start int }
 	var tasks []task
 	for g, group := range s.Groups {
@@ -65,8 +65,8 @@ func (s Setting) Play(ctx context.Context, p Policy, done func()) ([]Played, err
 			for i := range next {
 				t := tasks[i]
 				out[i] = Played{t.group, t.window, s.one(p, s.Groups[t.group].Up, t.start)}
-				if done != nil {
-					done()
+				if s.Done != nil {
+					s.Done()
 				}
 			}
 		}()

@@ -75,6 +75,9 @@ func newTable(h horizon, c chain) *table {
 	return t
 }
 
+// bytes is the memory of a solved table.
+func (t *table) bytes() int { return 4*len(t.val) + 8*len(t.grid) }
+
 func (t *table) row(left, slot int) []float32 {
 	n := len(t.grid)
 	at := (left*t.slots + slot) * n

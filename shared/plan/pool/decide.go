@@ -1,0 +1,308 @@
+package pool
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"sort"
+	"strings"
+)
+
+// Zone is one place where spot may run, as a decision sees it.
+type Zone struct {
+	Name string
+	Memory
+	Price float64 // spot, $/h for the whole gang, above 0
+}
+
+// Case is a job at any moment, with no grid: times in seconds, prices in $/h for the whole gang.
+type Case struct {
+	Left     float64 // to the deadline
+	Work     float64 // left; the upper value where it is uncertain
+	Warmup   float64 // left on what runs
+	Delay    float64 // of a launch; a high quantile, since the guard relies on it
+	Wake     float64 // until the next decision at the latest, above 0
+	Mode     Mode    // what runs
+	Zone     int     // in use, an index of Zones, if Mode is Spot
+	OnDemand float64 // price of the best fall-back that is sure to be had, above 0
+	Zones    []Zone
+}
+
+// Option is one action and what it is expected to cost until the work is done, in $; +Inf where the guard
+// forbids it.
+type Option struct {
+	Choice
+	Name string // of the zone; empty but for spot
+	Cost float64
+}
+
+// String is the option in words.
+func (o Option) String() string {
+	name := o.Mode.String()
+	switch o.Mode {
+	case OnDemand:
+		name = "on-demand"
+	case Spot:
+		name = "spot in " + o.Name
+	case Idle:
+		name = "waiting"
+	}
+	if math.IsInf(o.Cost, 1) {
+		return name + " could miss the deadline"
+	}
+	return fmt.Sprintf("%s costs $%.2f", name, o.Cost)
+}
+
+// Decision is what to do, why, and what else there was.
+type Decision struct {
+	Choice
+	Options []Option // cheapest first; the first is the choice unless Cold or forced
+	Reason  string   // words and numbers, with the runner-up and why it lost
+	Cold    bool     // the tables were not there: a safe simple rule decided. Call Warm aside, then ask again
+}
+
+// A move from spot that runs must save this share of the expected cost: hazards are estimates.
+const moveMargin = 0.03
+
+// Waiting must save this share against on-demand.
+const waitMargin = 0.001
+
+// Decide weighs spot in each zone, waiting and on-demand. It solves nothing: where a table is cold, it answers by
+// a safe rule and says so. Every answer is under the guard for Left, Work, Delay and Wake.
+func (t *Tables) Decide(c Case) Decision {
+	v := c.view()
+	if !c.allowed(v, Choice{Idle, -1}) && !c.anySpot(v) {
+		return c.forced(v)
+	}
+	options, ok := c.options(context.Background(), v, func(_ context.Context, k key) (*table, error) {
+		if tab := t.warm(k); tab != nil {
+			return tab, nil
+		}
+		return nil, errCold
+	})
+	if ok != nil {
+		return c.cold(v)
+	}
+	pick := options[0]
+	for _, o := range options { // to wait must gain something: else be done early
+		if pick.Mode == Idle && o.Mode == OnDemand && o.Cost <= pick.Cost*(1+waitMargin) {
+			pick = o
+		}
+	}
+	if v.Mode == Spot && pick.Mode == Spot && pick.Choice != v.Stay() {
+		for _, o := range options {
+			if o.Choice == v.Stay() && pick.Cost > o.Cost*(1-moveMargin) {
+				pick = o
+			}
+		}
+	}
+	if math.IsInf(pick.Cost, 1) {
+		return c.forced(v)
+	}
+	return Decision{Choice: pick.Choice, Options: options, Reason: reason(pick, options, v)}
+}
+
+var errCold = fmt.Errorf("no table yet")
+
+// Warm solves, in the caller's goroutine, the tables Decide needs for c. It stops when ctx ends.
+func (t *Tables) Warm(ctx context.Context, c Case) error {
+	if _, err := c.options(ctx, c.view(), t.solved); err != nil {
+		return fmt.Errorf("solve the value tables: %w", err)
+	}
+	return nil
+}
+
+func (c Case) view() View {
+	v := View{Mode: c.Mode, Zone: -1, Work: c.Work, Warmup: c.Warmup}
+	if c.Mode == Spot {
+		v.Zone = c.Zone
+	}
+	for _, z := range c.Zones {
+		v.Up = append(v.Up, z.Up)
+	}
+	return v
+}
+
+func (c Case) allowed(v View, x Choice) bool {
+	j := Job{Work: c.Work, Delay: c.Delay, Tick: c.Wake}
+	work, warmup := j.After(v, x)
+	need := work + c.Delay
+	if x.Mode == OnDemand {
+		need = work + warmup
+	}
+	return work <= slop || need <= c.Left-c.Wake+slop
+}
+
+func (c Case) anySpot(v View) bool {
+	for z, up := range v.Up {
+		if up && c.allowed(v, Choice{Spot, z}) {
+			return true
+		}
+	}
+	return false
+}
+
+// options prices every action, cheapest first. Each zone is priced with the tables of its own price; waiting and
+// on-demand, which may go on in any zone, by the zone that makes most of them.
+func (c Case) options(ctx context.Context, v View, get func(context.Context, key) (*table, error)) ([]Option, error) {
+	wait, demand := math.Inf(1), math.Inf(1)
+	var options []Option
+	m := moment{c.Left, c.Work, c.Warmup, c.Mode}
+	zones := c.Zones
+	if len(zones) == 0 {
+		zones = []Zone{{Price: c.OnDemand}}
+	}
+	for z, zone := range zones {
+		w, unit, err := c.weigh(ctx, zone, m, get)
+		if err != nil {
+			return nil, err
+		}
+		wait, demand = math.Min(wait, w.wait*unit), math.Min(demand, w.onDemand*unit)
+		if len(c.Zones) == 0 || !zone.Up {
+			continue
+		}
+		cost := w.launch
+		if v.Mode == Spot && z == c.Zone {
+			cost = w.stay
+		}
+		options = append(options, Option{Choice{Spot, z}, zone.Name, cost * unit})
+	}
+	options = append(options, Option{Choice{Idle, -1}, "", wait}, Option{Choice{OnDemand, -1}, "", demand})
+	c.relay(v, options)
+	for i := range options {
+		if !c.allowed(v, options[i].Choice) {
+			options[i].Cost = math.Inf(1)
+		}
+	}
+	sort.SliceStable(options, func(a, b int) bool { return options[a].Cost < options[b].Cost })
+	return options, nil
+}
+
+// relay lowers the price of spot in a zone, whose own tables know no other zone: ride it for its expected life,
+// then go on at the rate of the best alternative. It is left alone where the slack cannot pay a second launch.
+func (c Case) relay(v View, options []Option) {
+	if c.Left-c.Work < 2*c.Delay+c.Wake {
+		return
+	}
+	lowered := make([]float64, len(options))
+	for i, o := range options {
+		lowered[i] = o.Cost
+		if o.Mode != Spot {
+			continue
+		}
+		rest := math.Inf(1)
+		for k, other := range options {
+			if k != i {
+				rest = math.Min(rest, other.Cost)
+			}
+		}
+		warm := c.Delay
+		if v.Mode == Spot && o.Choice == v.Stay() {
+			warm = c.Warmup
+		}
+		ride := c.Zones[o.Choice.Zone].life(c.Work + warm)
+		lowered[i] = math.Min(o.Cost, c.Zones[o.Choice.Zone].Price*ride/3600+rest*math.Max(0, c.Work-math.Max(0, ride-warm))/c.Work)
+	}
+	for i := range options {
+		options[i].Cost = lowered[i]
+	}
+}
+
+// life is the expected rest of the zone's run, s, at most limit.
+func (z Zone) life(limit float64) float64 {
+	alive, sum := 1.0, 0.0
+	for at := 0.0; at < limit && alive > 1e-3; {
+		age := z.Age + at
+		span := math.Min(math.Max(natural, age/8), limit-at)
+		end := chance(odds(upOdds, age/natural) + upLevel*tilt(z.Level()))
+		next := alive * math.Pow(1-end, span/natural)
+		sum += (alive + next) / 2 * span
+		alive, at = next, at+span
+	}
+	return sum
+}
+
+// weigh prices the actions for one zone, and says what a unit of the prices is in $.
+func (c Case) weigh(ctx context.Context, zone Zone, m moment, get func(context.Context, key) (*table, error)) (costs, float64, error) {
+	k := quantum(c.OnDemand/zone.Price, 0.02)
+	h := reach(c.Left, c.Left-c.Work, quantum(c.Delay, 0.05), k, natural)
+	i := bucket(fineAges, zone.steps(h.step))
+	if zone.Up {
+		i += len(fineAges)
+	}
+	unit := c.OnDemand * h.step / 3600
+	lo, hi, share := around(zone.Level())
+	a, err := get(ctx, key{h, levels[lo]})
+	if err != nil {
+		return costs{}, 0, err
+	}
+	b, err := get(ctx, key{h, levels[hi]})
+	if err != nil {
+		return costs{}, 0, err
+	}
+	return a.weigh(m, i, h.step).mix(b.weigh(m, i, h.step), share), unit, nil
+}
+
+// quantum rounds up on a logarithmic grid, so that near values share a table.
+func quantum(x, grain float64) float64 {
+	if x <= 0 {
+		return 0
+	}
+	return math.Exp(math.Ceil(math.Log(x)/grain-1e-9) * grain)
+}
+
+// forced is on-demand because nothing else keeps the deadline.
+func (c Case) forced(v View) Decision {
+	need := c.Work + c.Delay
+	if v.Mode == OnDemand {
+		need = c.Work + c.Warmup
+	}
+	return Decision{
+		Choice: Choice{OnDemand, -1},
+		Reason: fmt.Sprintf("on-demand: %s of work and start-up in %s until the deadline; spot or waiting could miss it", hours(need), hours(c.Left)),
+	}
+}
+
+// cold is the safe rule of the time before the tables: spot if it is up and allowed, wait while the slack is a
+// fifth of the work, else on-demand; what runs on demand goes on.
+func (c Case) cold(v View) Decision {
+	d := Decision{Choice: Choice{OnDemand, -1}, Cold: true}
+	slack := c.Left - c.Work - c.Delay
+	top := -1
+	for z, up := range v.Up {
+		if up && c.allowed(v, Choice{Spot, z}) && (top < 0 || c.Zones[z].Price < c.Zones[top].Price) {
+			top = z
+		}
+	}
+	switch {
+	case v.Mode == Spot && c.allowed(v, v.Stay()):
+		d.Choice = v.Stay()
+	case v.Mode == OnDemand:
+	case top >= 0 && slack >= c.Delay && c.Zones[top].Price < c.OnDemand:
+		d.Choice = Choice{Spot, top}
+	case slack > 0.2*c.Work && c.allowed(v, Choice{Idle, -1}):
+		d.Choice = Choice{Idle, -1}
+	}
+	d.Reason = fmt.Sprintf("%s, by a simple safe rule while the value tables are computed: %s of slack, %s of work left",
+		strings.ReplaceAll(d.Mode.String(), "_", "-"), hours(slack), hours(c.Work))
+	return d
+}
+
+// reason names the choice, the runner-up and the difference.
+func reason(pick Option, options []Option, v View) string {
+	for _, o := range options {
+		if o.Choice == pick.Choice {
+			continue
+		}
+		switch {
+		case math.IsInf(o.Cost, 1):
+			return fmt.Sprintf("%s until done; %s", pick, o)
+		case o.Cost < pick.Cost:
+			return fmt.Sprintf("%s until done; a move to %s would save $%.2f, less than the margin for a move", pick, strings.TrimPrefix(o.String(), "spot in "), pick.Cost-o.Cost)
+		}
+		return fmt.Sprintf("%s until done; next best, %s, $%.2f more", pick, o, o.Cost-pick.Cost)
+	}
+	return pick.String()
+}
+
+func hours(s float64) string { return fmt.Sprintf("%.1f h", s/3600) }
