@@ -53,7 +53,7 @@ func work(what string, args []string) {
 	switch what {
 	case "sleep":
 		note(args[0])
-		select {}
+		forever()
 	case "exit":
 		code, _ := strconv.Atoi(args[0])
 		os.Exit(code)
@@ -67,7 +67,7 @@ func work(what string, args []string) {
 		if err := exec.Command(os.Args[0], "work", "sleep", args[0]).Start(); err != nil {
 			os.Exit(1)
 		}
-		select {}
+		forever()
 	case "leave": // has such a child and exits
 		if err := exec.Command(os.Args[0], "work", "sleep", args[0]).Start(); err != nil {
 			os.Exit(1)
@@ -82,7 +82,7 @@ func work(what string, args []string) {
 		}
 		fmt.Println("the last line")
 		note(args[0])
-		select {}
+		forever()
 	case "env":
 		fmt.Println(strings.Join(os.Environ(), "\n"))
 		entries, _ := os.ReadDir("/proc/self/fd")
@@ -90,6 +90,13 @@ func work(what string, args []string) {
 			to, _ := os.Readlink("/proc/self/fd/" + e.Name())
 			fmt.Println("fd", e.Name(), to)
 		}
+	}
+}
+
+// forever does not end. An empty select would: without cgo the runtime takes it for a deadlock.
+func forever() {
+	for {
+		time.Sleep(time.Hour)
 	}
 }
 
