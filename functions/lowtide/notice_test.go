@@ -80,7 +80,7 @@ func decider(b *testing.B, s *embedded.Server, f *fleet.Fleet, market fleet.Mark
 	state, err := new(fleet.Encoder).Encode(f)
 	states := open(fleetsBucket, f.Name, state, err)
 	offers, err := json.Marshal(market)
-	prices := open(marketBucket, rebalance.MarketKey, offers, err)
+	prices := open(marketBucket, fleet.MarketKey, offers, err)
 	ctx, cancel := context.WithCancel(b.Context())
 	over := make(chan struct{})
 	go func() {

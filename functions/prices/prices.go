@@ -29,11 +29,8 @@ import (
 	"lowtide/shared/store"
 )
 
-// The keys of the bucket.
-const (
-	MarketKey = "market" // fleet.Markets as JSON: what the decider plans on
-	bookKey   = "prices" // Book as JSON: what prices remembers
-)
+// bookKey is beside fleet.MarketKey in the bucket: Book as JSON, what prices remembers.
+const bookKey = "prices"
 
 // Options are what need not be said. The zero Options work.
 type Options struct {
@@ -231,12 +228,12 @@ func (p *prices) save(ctx context.Context, b *Book, rev uint64, now time.Time) e
 	if v, err = json.Marshal(b.markets(now)); err != nil {
 		return fmt.Errorf("save market: %w", err)
 	}
-	_, rev, err = p.market.Get(ctx, MarketKey)
+	_, rev, err = p.market.Get(ctx, fleet.MarketKey)
 	switch {
 	case errors.Is(err, store.ErrNotFound):
-		_, err = p.market.Create(ctx, MarketKey, v)
+		_, err = p.market.Create(ctx, fleet.MarketKey, v)
 	case err == nil:
-		_, err = p.market.Update(ctx, MarketKey, v, rev)
+		_, err = p.market.Update(ctx, fleet.MarketKey, v, rev)
 	}
 	if err != nil {
 		return fmt.Errorf("save market: %w", err)

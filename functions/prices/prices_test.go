@@ -123,7 +123,7 @@ func (b *bench) tick() (out []string) {
 
 func (b *bench) market() fleet.Markets {
 	b.t.Helper()
-	v, _, err := b.bucket.Get(context.Background(), prices.MarketKey)
+	v, _, err := b.bucket.Get(context.Background(), fleet.MarketKey)
 	var m fleet.Markets
 	if err == nil {
 		err = json.Unmarshal(v, &m)

@@ -27,15 +27,12 @@ import (
 	"lowtide/shared/store"
 )
 
-// MarketKey is where functions/prices keeps the market in its bucket.
-const MarketKey = "market"
-
 // Config is a decider's fixed part.
 type Config struct {
 	Fleet   string       // its name
 	Install string       // random id of the installation: labels say it, so that others' machines are never ours
 	States  store.Bucket // holds the fleet under its name
-	Market  store.Bucket // written by prices: fleet.Markets as JSON under MarketKey
+	Market  store.Bucket // written by prices: under fleet.MarketKey
 	Policy  plan.Policy
 	Margin  time.Duration // before a machine ends, beyond the time a save takes: design.md's 10 s
 	Suite   string        // benchmark suite that new machines run
@@ -140,7 +137,7 @@ func (d *Decider) load(ctx context.Context, batch []fn.Delivery) error {
 	if !changed {
 		return nil
 	}
-	b, _, err := d.cfg.Market.Get(ctx, MarketKey)
+	b, _, err := d.cfg.Market.Get(ctx, fleet.MarketKey)
 	if errors.Is(err, store.ErrNotFound) {
 		return nil
 	}

@@ -45,7 +45,7 @@ func newWorld(t testing.TB, offers ...fleet.Offer) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := market.Create(context.Background(), rebalance.MarketKey, b); err != nil {
+	if _, err := market.Create(context.Background(), fleet.MarketKey, b); err != nil {
 		t.Fatal(err)
 	}
 	w.d = rebalance.New(w.cfg)

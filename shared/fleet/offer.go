@@ -57,7 +57,10 @@ func (o Offer) String() string {
 	return o.Type + " " + string(o.Market) + " " + o.Cloud + "/" + place
 }
 
-// Market state that the decider plans on: every offer last seen, by cloud and region.
+// MarketKey is where functions/prices keeps Markets, as JSON, in its bucket.
+const MarketKey = "market"
+
+// Markets is what the decider plans on: every offer last seen, by cloud and region.
 // Only functions/prices writes it.
 type Markets struct {
 	AsOf   time.Time            `json:"as_of"`
