@@ -49,18 +49,11 @@ func addressFile(state string) string {
 }
 
 func (a address) write(state string) error {
-	file := addressFile(state)
-	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
-		return err
-	}
 	b, err := json.Marshal(a)
 	if err != nil {
 		return err
 	}
-	if err := os.WriteFile(file+".new", b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
+	return keep(addressFile(state), b)
 }
 
 // client is a connection to a lowtide that runs.
@@ -96,6 +89,16 @@ func dial(ctx context.Context, state string) (*client, error) {
 		return nil, nobody(err)
 	}
 	return c, ctx.Err()
+}
+
+// talk connects to the lowtide that the flags name, for as long as do takes.
+func (o *common) talk(cmd *cobra.Command, do func(*client) error) error {
+	c, err := dial(cmd.Context(), o.state)
+	if err != nil {
+		return err
+	}
+	defer c.nc.Close()
+	return do(c)
 }
 
 // say publishes facts as a person.
@@ -171,16 +174,13 @@ func submitCommand() *cobra.Command {
 			if _, err := intake.Parse(args[0], b, time.Now()); err != nil {
 				return usage(err)
 			}
-			c, err := dial(cmd.Context(), o.state)
-			if err != nil {
-				return err
-			}
-			defer c.nc.Close()
-			spec, err := intake.Parse(args[0], b, c.clock.Now())
-			if err != nil {
-				return usage(err)
-			}
-			return c.submit(cmd, &o, spec)
+			return o.talk(cmd, func(c *client) error {
+				spec, err := intake.Parse(args[0], b, c.clock.Now())
+				if err != nil {
+					return usage(err)
+				}
+				return c.submit(cmd, &o, spec)
+			})
 		},
 	}
 	return o.on(cmd, true)
@@ -234,16 +234,13 @@ func statusCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "status", Short: "What runs where, what is safe, what it costs", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := dial(cmd.Context(), o.state)
-			if err != nil {
-				return err
-			}
-			defer c.nc.Close()
-			f, err := c.fleet(cmd.Context())
-			if err != nil {
-				return err
-			}
-			return o.print(cmd.OutOrStdout(), f, func(w io.Writer) { printStatus(w, f, c.clock.Now()) })
+			return o.talk(cmd, func(c *client) error {
+				f, err := c.fleet(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return o.print(cmd.OutOrStdout(), f, func(w io.Writer) { printStatus(w, f, c.clock.Now()) })
+			})
 		},
 	}
 	return o.on(cmd, true)
@@ -284,19 +281,20 @@ func eventsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "events", Short: "The facts, one JSON document a line", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := dial(cmd.Context(), o.state)
-			if err != nil {
-				return err
-			}
-			defer c.nc.Close()
-			start := time.Now().Add(-last)
-			con, err := c.js.OrderedConsumer(cmd.Context(), bus.Facts, jetstream.OrderedConsumerConfig{
-				FilterSubjects: []string{events.Subject(c.Fleet, "*.*", ">")}, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &start,
+			return o.talk(cmd, func(c *client) error {
+				stream, err := c.js.Stream(cmd.Context(), bus.Facts)
+				if err != nil {
+					return nobody(err)
+				}
+				start := time.Now().Add(-last)
+				con, err := c.js.OrderedConsumer(cmd.Context(), bus.Facts, jetstream.OrderedConsumerConfig{
+					FilterSubjects: []string{events.Subject(c.Fleet, "*.*", ">")}, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &start,
+				})
+				if err != nil {
+					return nobody(err)
+				}
+				return tail(cmd, con, stream.CachedInfo().State.LastSeq, follow)
 			})
-			if err != nil {
-				return nobody(err)
-			}
-			return tail(cmd, con, follow)
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on with what is said from now")
@@ -304,7 +302,8 @@ func eventsCommand() *cobra.Command {
 	return o.on(cmd, false)
 }
 
-func tail(cmd *cobra.Command, con jetstream.Consumer, follow bool) error {
+// tail prints facts up to the last that was there when it began; with follow it goes on.
+func tail(cmd *cobra.Command, con jetstream.Consumer, last uint64, follow bool) error {
 	for cmd.Context().Err() == nil {
 		batch, err := con.Fetch(256, jetstream.FetchMaxWait(500*time.Millisecond))
 		if err != nil {
@@ -314,6 +313,9 @@ func tail(cmd *cobra.Command, con jetstream.Consumer, follow bool) error {
 		for m := range batch.Messages() {
 			n++
 			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", m.Data())
+			if md, err := m.Metadata(); err == nil && md.Sequence.Stream >= last && !follow {
+				return nil // others speak all the time: an empty fetch may never come
+			}
 		}
 		if n == 0 && !follow {
 			return nil
@@ -328,12 +330,9 @@ func planCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "plan", Short: "What lowtide would do now, and why; changes nothing", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := dial(cmd.Context(), o.state)
-			if err != nil {
-				return err
-			}
-			defer c.nc.Close()
-			return c.plan(cmd, &o, explain)
+			return o.talk(cmd, func(c *client) error {
+				return c.plan(cmd, &o, explain)
+			})
 		},
 	}
 	cmd.Flags().BoolVar(&explain, "explain", false, "also say why nothing is done")
@@ -356,7 +355,7 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 	if err != nil {
 		return nobody(err)
 	}
-	val, _, err := b.Get(cmd.Context(), rebalance.MarketKey)
+	val, _, err := b.Get(cmd.Context(), fleet.MarketKey)
 	if errors.Is(err, store.ErrNotFound) {
 		return failed("no price is known yet")
 	}
@@ -403,12 +402,9 @@ func logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "logs WORKLOAD", Short: "What the workload printed, machine after machine (machines on this host)", Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := dial(cmd.Context(), o.state)
-			if err != nil {
-				return err
-			}
-			defer c.nc.Close()
-			return c.logs(cmd, args[0], follow)
+			return o.talk(cmd, func(c *client) error {
+				return c.logs(cmd, args[0], follow)
+			})
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on, also across a move")
@@ -453,20 +449,7 @@ func machinesOf(f *fleet.Fleet, workload string) (out []*fleet.Instance) {
 }
 
 func copyLog(w io.Writer, dir string, m *fleet.Instance, read map[string]int64) error {
-	files, err := filepath.Glob(filepath.Join(dir, "machines", m.ID, "*", "log"))
-	if err != nil {
-		return err
-	}
-	more, err := filepath.Glob(filepath.Join(dir, "machines", m.ID, "*", "*", "log"))
-	if err != nil {
-		return err
-	}
-	for _, file := range append(files, more...) {
-		if err := copyFrom(w, file, m.Name, read); err != nil {
-			return err
-		}
-	}
-	return nil
+	return copyFrom(w, filepath.Join(dir, "machines", m.ID, "work", "run", "log"), m.Name, read)
 }
 
 func copyFrom(w io.Writer, file, machine string, read map[string]int64) error {
@@ -503,23 +486,20 @@ func sayCommand(name, short string, fact func(workload string) events.Fact) *cob
 	cmd := &cobra.Command{
 		Use: name + " WORKLOAD", Short: short, Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := dial(cmd.Context(), o.state)
-			if err != nil {
-				return err
-			}
-			defer c.nc.Close()
-			f, err := c.fleet(cmd.Context())
-			if err != nil {
-				return err
-			}
-			if f.Workloads[args[0]] == nil {
-				return failed("there is no workload %q; there are: %s", args[0], strings.Join(fleet.Sorted(f.Workloads), ", "))
-			}
-			if err := c.say(cmd.Context(), fact(args[0])); err != nil {
-				return err
-			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s: said\n", args[0])
-			return nil
+			return o.talk(cmd, func(c *client) error {
+				f, err := c.fleet(cmd.Context())
+				if err != nil {
+					return err
+				}
+				if f.Workloads[args[0]] == nil {
+					return failed("there is no workload %q; there are: %s", args[0], strings.Join(fleet.Sorted(f.Workloads), ", "))
+				}
+				if err := c.say(cmd.Context(), fact(args[0])); err != nil {
+					return err
+				}
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: said\n", args[0])
+				return nil
+			})
 		},
 	}
 	return o.on(cmd, false)

@@ -49,9 +49,5 @@ func keepDoor(dir string, s *embedded.Server) error {
 	if err != nil {
 		return err
 	}
-	file := doorFile(dir)
-	if err := os.WriteFile(file+".new", b, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(file+".new", file)
+	return keep(doorFile(dir), b)
 }

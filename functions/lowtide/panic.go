@@ -40,12 +40,9 @@ func panicCommand() *cobra.Command {
 				}
 				return endAll(cmd.Context(), cmd.OutOrStdout(), c, install, wait)
 			}
-			c, err := dial(cmd.Context(), o.state)
-			if err != nil {
-				return err
-			}
-			defer c.nc.Close()
-			return c.panic(cmd.Context(), cmd.OutOrStdout(), wait)
+			return o.talk(cmd, func(c *client) error {
+				return c.panic(cmd.Context(), cmd.OutOrStdout(), wait)
+			})
 		},
 	}
 	cmd.Flags().StringVar(&cloud, "cloud", "", "go to this cloud directly: URL of a fake cloud")

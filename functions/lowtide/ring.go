@@ -126,17 +126,16 @@ func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[
 	return fns, firstErr
 }
 
-// tick says clock.ticked until ctx ends.
+// tick says clock.ticked at once, so that nobody waits for the first prices, and then until ctx ends.
 func (r *ring) tick(ctx context.Context, every time.Duration) {
 	t := time.NewTicker(max(r.clock.Real(every), 50*time.Millisecond))
 	defer t.Stop()
-	for {
+	for ctx.Err() == nil {
+		now := r.clock.Now()
+		_ = r.host.Say(ctx, events.New(r.fleet, "schedule", now, events.ClockTicked{What: "tick", Due: now})) // the next tick makes it good
 		select {
 		case <-ctx.Done():
-			return
 		case <-t.C:
-			now := r.clock.Now()
-			_ = r.host.Say(ctx, events.New(r.fleet, "schedule", now, events.ClockTicked{What: "tick", Due: now})) // the next tick makes it good
 		}
 	}
 }

@@ -256,7 +256,7 @@ func (d *deck) openCloud(ctx context.Context, dir string, f runFlags, traces []m
 	}
 	d.procs = &fake.Processes{Dir: filepath.Join(dir, "machines"), Command: []string{self, "agent"}}
 	cfg := fake.Config{
-		Dir: filepath.Join(dir, "cloud"), Seed: f.seed, Traces: traces, Origin: d.clock.Now(), Now: d.clock.Now, Real: d.clock.Real,
+		Dir: filepath.Join(dir, "cloud"), Seed: f.seed, Traces: traces, Now: d.clock.Now, Real: d.clock.Real,
 		Launcher: d.procs, Metadata: "http://" + ln.Addr().String(),
 	}
 	if d.local, err = fake.Open(cfg); err != nil {
@@ -299,17 +299,16 @@ func (d *deck) end(all bool) {
 func installation(dir string) (string, error) {
 	file := filepath.Join(dir, "installation")
 	b, err := os.ReadFile(file)
-	if err == nil && len(b) > 0 {
+	switch {
+	case err == nil && len(b) == 0:
+		return "", fmt.Errorf("%s is empty: the machines that carry its id cannot be told from others'; restore it from the label of one of them", file)
+	case err == nil:
 		return string(b), nil
-	}
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	case !errors.Is(err, os.ErrNotExist):
 		return "", err
 	}
 	id := strings.ToLower(rand.Text()[:12])
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	return id, os.WriteFile(file, []byte(id), 0o600)
+	return id, keep(file, []byte(id))
 }
 
 type heard struct {
@@ -395,16 +394,13 @@ func daemon(ctx context.Context, out io.Writer, f runFlags) error {
 		return err
 	}
 	defer d.end(false)
-	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", name, f.speed, f.state, f.state)
+	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", name, max(clock.Speed, 1), f.state, f.state)
 	<-ctx.Done()
 	return d.err
 }
 
-// lastingClock is the state's own: the market goes on where it would be.
+// lastingClock is the state's own from its first start on: the market goes on where it would be, whatever --speed says.
 func lastingClock(f runFlags) (fn.Clock, error) {
-	if f.speed == 1 {
-		return fn.Clock{}, nil
-	}
 	file := filepath.Join(f.state, "clock")
 	b, err := os.ReadFile(file)
 	if err == nil {
@@ -413,9 +409,9 @@ func lastingClock(f runFlags) (fn.Clock, error) {
 	if !errors.Is(err, os.ErrNotExist) {
 		return fn.Clock{}, err
 	}
-	c := fn.Clock{Origin: origin, Start: time.Now(), Speed: f.speed}
-	if err := os.MkdirAll(f.state, 0o700); err != nil {
-		return c, err
+	var c fn.Clock // wall time
+	if f.speed != 1 {
+		c = fn.Clock{Origin: origin, Start: time.Now(), Speed: f.speed}
 	}
-	return c, os.WriteFile(file, []byte(c.String()), 0o600)
+	return c, keep(file, []byte(c.String()))
 }

@@ -1,0 +1,147 @@
+package main_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"lowtide/functions/lowtide/trainer"
+	"lowtide/shared/fleet"
+	"lowtide/shared/provider/fake"
+)
+
+// lasting is a daemon on a state directory, and the commands that talk to it.
+type lasting struct {
+	t          *testing.T
+	bin, state string
+	proc       *exec.Cmd
+}
+
+// begin starts the daemon, again if it was killed, and waits until it is ready.
+func (l *lasting) begin() {
+	l.t.Helper()
+	log, err := os.OpenFile(filepath.Join(filepath.Dir(l.state), "log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	defer log.Close()
+	from, err := log.Seek(0, 2)
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.proc = exec.Command(l.bin, "run", "--state", l.state, "--speed", "240")
+	l.proc.Stdout, l.proc.Stderr = log, log
+	if err := l.proc.Start(); err != nil {
+		l.t.Fatal(err)
+	}
+	l.until("ready", func() bool {
+		b, err := os.ReadFile(log.Name())
+		return err == nil && strings.Contains(string(b[from:]), "ready")
+	})
+}
+
+// kill ends the daemon as kill -9 does.
+func (l *lasting) kill() {
+	_ = l.proc.Process.Kill()
+	_ = l.proc.Wait()
+}
+
+// until asks another process until it says yes; nothing tells of that.
+func (l *lasting) until(what string, ok func() bool) {
+	l.t.Helper()
+	for end := time.Now().Add(90 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
+		if time.Now().After(end) {
+			b, _ := os.ReadFile(filepath.Join(filepath.Dir(l.state), "log"))
+			l.t.Fatalf("waited 90 s for %s; the daemon said:\n%s", what, b)
+		}
+	}
+}
+
+// call runs a command to its end.
+func (l *lasting) call(args ...string) string {
+	l.t.Helper()
+	ctx, cancel := context.WithTimeout(l.t.Context(), 60*time.Second)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, l.bin, append(args, "--state", l.state)...).CombinedOutput()
+	if err != nil {
+		l.t.Fatalf("lowtide %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return string(out)
+}
+
+func (l *lasting) workload(name string) *fleet.Workload {
+	l.t.Helper()
+	var f fleet.Fleet
+	if err := json.Unmarshal([]byte(l.call("status", "--output", "json")), &f); err != nil {
+		l.t.Fatal(err)
+	}
+	return f.Workloads[name]
+}
+
+func TestALastingLowtideGoesOnAfterKillNineAndItsCommandsWork(t *testing.T) {
+	dir := t.TempDir()
+	l := &lasting{t: t, bin: program(t), state: filepath.Join(dir, "state")}
+	t.Cleanup(func() {
+		l.kill()
+		// Machines outlive the daemon: the cloud that is opened again knows them, and its launcher ends them.
+		procs := &fake.Processes{Dir: filepath.Join(l.state, "machines")}
+		ids, _ := os.ReadDir(procs.Dir)
+		for _, id := range ids {
+			procs.Kill(id.Name())
+		}
+	})
+	const steps, seed = 320, 5
+	file := filepath.Join(dir, "mine.yaml")
+	job := fmt.Sprintf("name: mine\nrun: [%q, trainer, --steps, \"%d\", --seed, \"%d\", --step-time, 50ms, --save-every, \"20\"]\nwork: 64m\nsteps: %d\ndeadline: 24h\nautonomy: act\n", l.bin, steps, seed, steps)
+	if err := os.WriteFile(file, []byte(job), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.begin()
+	if out := l.call("submit", file); !strings.Contains(out, "accepted") {
+		t.Errorf("submit: %s", out)
+	}
+	for i := range int64(3) { // each time further on, at a moment that nobody chose
+		l.until("the next checkpoint", func() bool { return l.workload("mine").Saved.Step >= 20+40*i })
+		l.kill()
+		l.begin()
+	}
+	if out := l.call("plan", "--explain"); !strings.Contains(out, "mine") {
+		t.Errorf("plan --explain: %s", out)
+	}
+	l.call("pause", "mine")
+	l.until("the pause", func() bool { w := l.workload("mine"); return w.Phase == fleet.Paused && w.On == "" || w.Phase.Final() })
+	if w := l.workload("mine"); w.Phase == fleet.Paused {
+		l.call("resume", "mine")
+	}
+	l.until("the end", func() bool { return l.workload("mine").Phase.Final() })
+	w := l.workload("mine")
+	m := trainer.New(seed, steps)
+	for !m.Done() {
+		m.Step()
+	}
+	if w.Phase != fleet.Finished || w.Result != m.Sum() {
+		t.Errorf("got %s with %s, want finished with %s", w.Phase, w.Result, m.Sum())
+	}
+	if out := l.call("events"); !strings.Contains(out, "lowtide.workload.finished") {
+		t.Error("events: the end is not among them")
+	}
+	l.call("logs", "mine")
+	l.until("the last machine's end", func() bool { return strings.Count(l.call("status"), "local-m") == 0 })
+	l.kill()
+	cloud, err := fake.Open(fake.Config{Dir: filepath.Join(l.state, "cloud")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cloud.Close()
+	bill := cloud.Bill()
+	if n := len(bill.Running()); n > 0 || len(bill.Twice()) > 0 || len(bill) == 0 {
+		t.Errorf("of %d machines %d still run, twice bought: %v", len(bill), n, bill.Twice())
+	}
+	t.Logf("%d machines, %d moves, %d steps made again", len(bill), w.Moves, w.Lost)
+}
