@@ -5,6 +5,7 @@
 package natstest
 
 import (
+	"os"
 	"testing"
 	"testing/synctest"
 
@@ -52,8 +53,15 @@ func Connect(t testing.TB, s *embedded.Server) (*nats.Conn, jetstream.JetStream)
 // stopped before the test ends, hosts first; and no other server may run in the process meanwhile, because the server's
 // clock for cache times is one goroutine for all: no t.Parallel. t.Context is cancelled before clean-up, so what must
 // outlive the test's body takes a context of its own. An idle server costs about 80 ms a fake hour.
+//
+// Under the race detector it skips, unless LOWTIDE_RACE_BUBBLE is set: Go 1.26.8's race runtime now and then crashes
+// (SIGSEGV in raceacquirectx under timer.unlockAndRun) when a bubble's timer fires, 1 run of the ring's stories in 8.
+// .ci/run plays these tests in full without it.
 func Bubble(t *testing.T, test func(t *testing.T, s *embedded.Server)) {
 	t.Helper()
+	if raced && os.Getenv("LOWTIDE_RACE_BUBBLE") == "" {
+		t.Skip("fake time with a whole server crashes Go's race runtime at times; run without -race, or set LOWTIDE_RACE_BUBBLE=1")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		test(t, Start(t, embedded.Options{}))
 	})
