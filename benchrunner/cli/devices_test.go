@@ -284,6 +284,7 @@ func TestUnsupportedFieldsAreUnknownAndNotZero(t *testing.T) {
 }
 
 func TestNoLibraryIsNoDriver(t *testing.T) {
+	gputest.NeedCgo(t)
 	t.Parallel()
 	a := benchrunner(t, []string{"LD_LIBRARY_PATH=" + t.TempDir()}, short...)
 	if _, ok := causes(a.result)[gpu.NoDriver]; !ok || a.code != cli.ExitFail {

@@ -374,6 +374,7 @@ func TestAPidThatWasGivenToAnotherProcessIsNotTheWorkload(t *testing.T) {
 	}
 	defer func() { stranger.Process.Kill(); stranger.Wait() }()
 	pidIn(t, mark)
+	time.Sleep(30 * time.Millisecond) // start times are told in ticks of 10 ms: two processes that share a pid never share one
 	s := start(t, dir, 1, "sleep", filepath.Join(t.TempDir(), "w"))
 	if err := s.Kill(t.Context()); err != nil {
 		t.Fatal(err)

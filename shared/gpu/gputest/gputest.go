@@ -52,9 +52,18 @@ var source []byte
 // Old builds libraries of an old driver, which lack the newer symbols.
 const Old = "-DOLD_LIBRARY"
 
+// NeedCgo skips a test of what opens libraries where the program under test was built without it.
+func NeedCgo(t testing.TB) {
+	t.Helper()
+	if !cgo {
+		t.Skip("built without cgo: no GPU library can be opened")
+	}
+}
+
 // Libraries builds the fakes and gives the folder to put into LD_LIBRARY_PATH. Builds are kept by the hash of the source.
 func Libraries(t testing.TB, flags ...string) string {
 	t.Helper()
+	NeedCgo(t)
 	if _, err := exec.LookPath("gcc"); err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal("gcc is needed to build the fake GPU libraries")

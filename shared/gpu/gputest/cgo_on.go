@@ -1,0 +1,5 @@
+//go:build cgo
+
+package gputest
+
+const cgo = true
