@@ -6,7 +6,7 @@ import (
 	"math"
 	"time"
 
-	"lowtide/benchrunner/product"
+	"lowtide/shared/gpu/product"
 )
 
 // The reasons for which an answer is not one to the order. A repeated answer shows as ErrUnordered when each order has a

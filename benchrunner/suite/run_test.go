@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"lowtide/benchrunner/product"
 	"lowtide/benchrunner/suite"
 	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 )
 
 // quick is a run of well under a second on one thread.

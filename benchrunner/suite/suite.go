@@ -14,8 +14,8 @@ import (
 	"time"
 
 	"lowtide/benchrunner/backend"
-	"lowtide/benchrunner/product"
 	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 )
 
 // The suites. Quick judges 30 windows as they are; full extends an undecided row to 60 and then measures once more.
