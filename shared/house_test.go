@@ -61,7 +61,7 @@ var rules = []struct {
 	{"shared/checkpoint", []string{"shared/fleet", "events"}},
 	{"shared/fn", []string{"shared/fleet", "events", "shared/bus", "shared/store"}},
 	{"shared", nil},
-	{"benchrunner", []string{"events", "shared/fleet", "shared/gpu", "shared/bus"}},
+	{"benchrunner", []string{"events", "shared/fleet", "shared/gpu/...", "shared/bus"}},
 	{"functions/lowtide", []string{"..."}},
 	{"functions", []string{"events", "shared/..."}},
 }

@@ -115,7 +115,7 @@ func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[
 	fns := []fn.Function{
 		prices.New("prices", []string{r.fleet}, []provider.Provider{cloud}, market, objects, prices.Options{Now: r.clock.Now}),
 		census.New("census", r.install, cloud, claims, bucket("census"), census.Options{Now: r.clock.Now, Fleet: r.fleet}),
-		verify.New(bucket("benchmarks"), r.clock.Real),
+		verify.New(bucket("benchmarks"), verify.Options{Real: r.clock.Real}),
 		rebalance.New(rebalance.Config{
 			Fleet: r.fleet, Install: r.install, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Batch: 128,
 		}).Function(),
