@@ -179,7 +179,7 @@ func (h *Host) real(d time.Duration) time.Duration {
 
 // passing says that an error tells about the world, not about the message.
 func passing(err error) bool {
-	return errors.Is(err, store.ErrConflict) || errors.Is(err, context.Canceled) || bus.Unanswered(err)
+	return errors.Is(err, store.ErrConflict) || errors.Is(err, context.Canceled) || errors.Is(err, fn.ErrPassing) || bus.Unanswered(err)
 }
 
 func pause(ctx context.Context, d time.Duration) bool {
