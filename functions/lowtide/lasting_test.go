@@ -20,6 +20,7 @@ import (
 type lasting struct {
 	t          *testing.T
 	bin, state string
+	args       []string // of lowtide run, besides --state
 	proc       *exec.Cmd
 }
 
@@ -35,7 +36,7 @@ func (l *lasting) begin() {
 	if err != nil {
 		l.t.Fatal(err)
 	}
-	l.proc = exec.Command(l.bin, "run", "--state", l.state, "--speed", "240")
+	l.proc = exec.Command(l.bin, append([]string{"run", "--state", l.state}, l.args...)...)
 	l.proc.Stdout, l.proc.Stderr = log, log
 	if err := l.proc.Start(); err != nil {
 		l.t.Fatal(err)
@@ -86,7 +87,7 @@ func (l *lasting) workload(name string) *fleet.Workload {
 
 func TestALastingLowtideGoesOnAfterKillNineAndItsCommandsWork(t *testing.T) {
 	dir := t.TempDir()
-	l := &lasting{t: t, bin: program(t), state: filepath.Join(dir, "state")}
+	l := &lasting{t: t, bin: program(t), state: filepath.Join(dir, "state"), args: []string{"--speed", "240"}}
 	t.Cleanup(func() {
 		l.kill()
 		// Machines outlive the daemon: the cloud that is opened again knows them, and its launcher ends them.

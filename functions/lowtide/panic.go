@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"lowtide/events"
 	"lowtide/shared/fleet"
-	"lowtide/shared/fn"
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/fake"
 )
@@ -105,18 +103,4 @@ func endAll(ctx context.Context, out io.Writer, cloud provider.Provider, install
 		}
 	}
 	return ctx.Err()
-}
-
-// cloudCommand is the fake cloud as a process of its own.
-func cloudCommand() *cobra.Command {
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	cmd := fake.Command(func(s string) (func() time.Time, func(time.Duration) time.Duration, error) {
-		c, err := fn.ParseClock(s)
-		return c.Now, c.Real, err
-	}, []string{self, "agent"})
-	cmd.Hidden = true
-	return cmd
 }
