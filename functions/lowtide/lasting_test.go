@@ -27,13 +27,24 @@ type lasting struct {
 // begin starts the daemon, again if it was killed, and waits until it is ready.
 func (l *lasting) begin() {
 	l.t.Helper()
-	log, err := os.OpenFile(filepath.Join(filepath.Dir(l.state), "log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	from := l.start()
+	l.until("ready", func() bool {
+		b, err := os.ReadFile(l.log())
+		return err == nil && strings.Contains(string(b[from:]), "ready")
+	})
+}
+
+func (l *lasting) log() string { return filepath.Join(filepath.Dir(l.state), "log") }
+
+// start starts the daemon and says where in its log it begins.
+func (l *lasting) start() (from int64) {
+	l.t.Helper()
+	log, err := os.OpenFile(l.log(), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	defer log.Close()
-	from, err := log.Seek(0, 2)
-	if err != nil {
+	if from, err = log.Seek(0, 2); err != nil {
 		l.t.Fatal(err)
 	}
 	l.proc = exec.Command(l.bin, append([]string{"run", "--state", l.state}, l.args...)...)
@@ -41,10 +52,7 @@ func (l *lasting) begin() {
 	if err := l.proc.Start(); err != nil {
 		l.t.Fatal(err)
 	}
-	l.until("ready", func() bool {
-		b, err := os.ReadFile(log.Name())
-		return err == nil && strings.Contains(string(b[from:]), "ready")
-	})
+	return from
 }
 
 // kill ends the daemon as kill -9 does.
@@ -58,7 +66,7 @@ func (l *lasting) until(what string, ok func() bool) {
 	l.t.Helper()
 	for end := time.Now().Add(90 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			b, _ := os.ReadFile(filepath.Join(filepath.Dir(l.state), "log"))
+			b, _ := os.ReadFile(l.log())
 			l.t.Fatalf("waited 90 s for %s; the daemon said:\n%s", what, b)
 		}
 	}
@@ -76,13 +84,17 @@ func (l *lasting) call(args ...string) string {
 	return string(out)
 }
 
-func (l *lasting) workload(name string) *fleet.Workload {
+func (l *lasting) fleet() (f fleet.Fleet) {
 	l.t.Helper()
-	var f fleet.Fleet
 	if err := json.Unmarshal([]byte(l.call("status", "--output", "json")), &f); err != nil {
 		l.t.Fatal(err)
 	}
-	return f.Workloads[name]
+	return f
+}
+
+func (l *lasting) workload(name string) *fleet.Workload {
+	l.t.Helper()
+	return l.fleet().Workloads[name]
 }
 
 func TestALastingLowtideGoesOnAfterKillNineAndItsCommandsWork(t *testing.T) {

@@ -94,14 +94,16 @@ type work struct {
 	seed      uint64
 	stepTime  time.Duration // on the wall
 	saveEvery int64         // steps
+	speed     float64       // of the market
+	trace     string        // file that names each step made; "": none
 }
 
-// file writes the workload file. Its work is told for a market that runs 240 times as fast.
+// file writes the workload file.
 func (w work) file(t *testing.T, bin string, more ...string) string {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), w.name+".yaml")
-	text := fmt.Sprintf("name: %s\nrun: [%q, trainer, --steps, \"%d\", --seed, \"%d\", --step-time, %s, --save-every, \"%d\"]\nwork: %s\nsteps: %d\nautonomy: act\n%s\n",
-		w.name, bin, w.steps, w.seed, w.stepTime, w.saveEvery, time.Duration(w.steps)*w.stepTime*240, w.steps, strings.Join(more, "\n"))
+	text := fmt.Sprintf("name: %s\nrun: [%q, trainer, --steps, \"%d\", --seed, \"%d\", --step-time, %s, --save-every, \"%d\", --trace, %q]\nwork: %s\nsteps: %d\nautonomy: act\n%s\n",
+		w.name, bin, w.steps, w.seed, w.stepTime, w.saveEvery, w.trace, time.Duration(float64(w.steps)*float64(w.stepTime)*w.speed), w.steps, strings.Join(more, "\n"))
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +142,7 @@ func TestMachinesOfACloudElsewhereLiveOnWhileTheDaemonAndTheCloudAreDead(t *test
 	if line := l.refused(2, "run", "--state", l.state); !strings.Contains(line, "another lowtide runs on it") {
 		t.Errorf("a second daemon on the directory: %q", line)
 	}
-	job := work{"mine", 240, 5, 40 * time.Millisecond, 20}
+	job := work{name: "mine", steps: 240, seed: 5, stepTime: 40 * time.Millisecond, saveEvery: 20, speed: 240}
 	l.call("submit", job.file(t, bin, "deadline: 24h"))
 	l.until("a checkpoint", func() bool { return l.workload("mine").Saved.Step >= 20 })
 	before := cloud.agents()
