@@ -80,7 +80,7 @@ func allowed(path, imported string) bool {
 			}
 		}
 		standIn := r.of == "shared/provider" && strings.HasSuffix(path, "test") // of a vendor, over the fake cloud
-		return within(imported, home(path, r.of)) || standIn && (imported == "shared/provider/fake" || imported == "shared/provider/providertest")
+		return within(imported, home(path, r.of)) || standIn && imported == "shared/provider/fake"
 	}
 	return false
 }

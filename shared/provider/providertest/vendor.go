@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"lowtide/shared/market"
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/fake"
 )
@@ -19,9 +18,9 @@ type Vendor struct {
 	Cloud fake.Config
 	// Serve is the vendor's API over an account: it checks signatures or keys, the schema of what is asked, and pages
 	// its lists as the vendor does.
-	Serve func(c *fake.Cloud, k *Knobs) http.Handler
+	Serve func(c *fake.Cloud, k *fake.Knobs) http.Handler
 	// Open makes the adapter for an account behind url. It must use the client and the clock.
-	Open func(url string, client *http.Client, clock Clock) provider.Provider
+	Open func(url string, client *http.Client, now func() time.Time) provider.Provider
 	// Buys knows the one request that buys.
 	Buys func(*http.Request) bool
 	// Reads is the adapter's list of requests that change nothing.
@@ -34,34 +33,12 @@ type Vendor struct {
 	Secret []string
 }
 
-// Clock is the time as the adapter shall see it.
-type Clock func() time.Time
-
-// Knobs are what the suite asks of a stand-in beside its account.
-type Knobs struct {
-	Expired bool            // credentials are not taken any more, said in the vendor's words
-	Loop    bool            // a list's pages go in a circle, or never end
-	Swap    bool            // a launch of spot is answered with an on-demand machine
-	Skew    time.Duration   // how far the vendor's clock is ahead
-	Now     Clock           // the time without the skew
-	Left    func() []string // set by the stand-in: what still bills that came with a machine (disks, addresses); nil: nothing can
-}
-
-// Places are zones in which everything is always to be had.
-func Places(zones ...string) []market.Trace {
-	var out []market.Trace
-	for _, z := range zones {
-		out = append(out, market.Trace{Zone: z, Gap: 10 * 365 * 24 * time.Hour, Count: []int{1 << 20}})
-	}
-	return out
-}
-
 // bench is one account under test.
 type bench struct {
 	provider.Provider
 	v     Vendor
 	cloud *fake.Cloud
-	knobs *Knobs
+	knobs *fake.Knobs
 	front *front
 	url   string
 
@@ -82,7 +59,7 @@ func (v Vendor) open(t *testing.T, change func(*fake.Config)) *bench {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.cloud, b.knobs = c, &Knobs{Now: b.clock}
+	b.cloud, b.knobs = c, &fake.Knobs{Now: b.clock}
 	b.front = &front{to: v.Serve(c, b.knobs), buys: v.Buys}
 	srv := httptest.NewServer(b.front)
 	t.Cleanup(srv.Close)

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +20,6 @@ import (
 	"lowtide/shared/fleet"
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/fake"
-	"lowtide/shared/provider/providertest"
 )
 
 // Key is the key that the stand-in takes.
@@ -30,7 +28,7 @@ const Key = "vast-0123456789abcdef-key"
 // Market is a fake cloud that sells as this market does: kinds of machines in countries, no tokens, no notice.
 func Market() fake.Config {
 	return fake.Config{
-		Cloud: "vast", Account: "main", NoTokens: true, NoHardEnd: true, Notice: -1, KeepGone: -1, Traces: providertest.Places("RO", "DE", "US"),
+		Cloud: "vast", Account: "main", NoTokens: true, NoHardEnd: true, Notice: -1, KeepGone: -1, Traces: fake.Places("RO", "DE", "US"),
 		Types: []fake.Type{
 			{Name: "1x_RTX_3090_24GB", GPU: "RTX 3090", GPUs: 1, OnDemand: 0.25, Spot: 0.12},
 			{Name: "2x_RTX_4090_24GB", GPU: "RTX 4090", GPUs: 2, OnDemand: 0.78, Spot: 0.41},
@@ -44,7 +42,7 @@ func Market() fake.Config {
 type Server struct {
 	*http.ServeMux
 	cloud *fake.Cloud
-	knobs *providertest.Knobs
+	knobs *fake.Knobs
 
 	mu      sync.Mutex
 	tried   map[string]int // creates seen, by pool: an ask is one machine and does not come back
@@ -55,7 +53,7 @@ type Server struct {
 }
 
 // New makes a stand-in of an account at c.
-func New(c *fake.Cloud, k *providertest.Knobs) *Server {
+func New(c *fake.Cloud, k *fake.Knobs) *Server {
 	s := &Server{
 		ServeMux: http.NewServeMux(), cloud: c, knobs: k, tried: map[string]int{}, asks: map[int64]fleet.Offer{},
 		labels: map[string]string{}, env: map[string]map[string]string{}, stopped: map[string]bool{},
@@ -244,7 +242,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if in.Price != nil && *in.Price < m.Offer.Price.Amount.Float() && o.Market == fleet.Spot {
-		s.Outbid(outer(m.ID))
+		s.Outbid(ID(m.ID))
 		w.WriteHeader(http.StatusBadRequest)
 		answer(w, map[string]any{"success": false, "error": "invalid_price", "msg": "bid below current minimum", "new_contract": number(m.ID)})
 		return
@@ -376,7 +374,8 @@ func number(id string) int64 {
 	return 1000000 + n
 }
 
-func outer(id string) string { return strconv.FormatInt(number(id), 10) }
+// ID is the market's id of a machine of the fake cloud.
+func ID(id string) string { return strconv.FormatInt(number(id), 10) }
 
 func inner(id string) string {
 	n, _ := strconv.ParseInt(id, 10, 64)
@@ -384,19 +383,4 @@ func inner(id string) string {
 		return fmt.Sprintf("x-%06d", n-2000000)
 	}
 	return fmt.Sprintf("i-%06d", n-1000000)
-}
-
-// Vendor is the market for the conformance suite; open makes an adapter.
-func Vendor(open func(url string, client *http.Client, clock providertest.Clock) provider.Provider) providertest.Vendor {
-	return providertest.Vendor{
-		Cloud: Market(),
-		Serve: func(c *fake.Cloud, k *providertest.Knobs) http.Handler { return New(c, k) },
-		Open:  open,
-		Buys: func(r *http.Request) bool {
-			return r.Method == http.MethodPut && strings.HasPrefix(r.URL.Path, "/api/v0/asks/")
-		},
-		ID:     outer,
-		Secret: []string{Key, url.QueryEscape(Key)},
-		Nobody: "999999",
-	}
 }
