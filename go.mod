@@ -9,8 +9,11 @@ require (
 	github.com/google/go-cmp v0.7.0
 	github.com/klauspost/compress v1.20.4
 	github.com/shopspring/decimal v1.6.0
+	github.com/slack-go/slack v0.36.0
 	golang.org/x/time v0.16.0
 )
+
+require github.com/gorilla/websocket v1.5.3 // indirect
 
 require (
 	github.com/NVIDIA/go-nvml v0.13.4-1

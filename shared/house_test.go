@@ -119,6 +119,7 @@ var homes = map[string][]string{
 	"gocloud.dev/":                    {"shared/checkpoint", "functions/lowtide"},
 	"gonum.org/":                      {"functions/lowtide", "benchrunner"},
 	"github.com/aws/aws-sdk-go-v2":    {"shared/provider/aws", "shared/checkpoint"},
+	"github.com/slack-go/":            {"functions/notify", "functions/chatops"},
 }
 
 func TestHeavyModulesStayInTheirHomes(t *testing.T) {
