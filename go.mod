@@ -14,8 +14,11 @@ require (
 	github.com/johannesboyne/gofakes3 v1.2.0
 	github.com/klauspost/compress v1.20.4
 	github.com/shopspring/decimal v1.6.0
+	github.com/slack-go/slack v0.36.0
 	golang.org/x/time v0.16.0
 )
+
+require github.com/gorilla/websocket v1.5.3 // indirect
 
 require (
 	cloud.google.com/go/auth v0.24.1 // indirect
