@@ -9,6 +9,9 @@
 //   - A price that cannot be true is never planned on: not above zero, without an exchange rate, or more than 20 times
 //     off what the pool cost before, or what the type costs on demand. Its Hourly is unknown, and the summary says why.
 //   - Purchases, refusals, hours and interruptions are counted once each, by their place in the stream.
+//   - Of each spot pool it is known since when it is to be had, or not, how much of the last day it was, how often it went
+//     against what is ordinary, and its usual price. A stock that a cloud does not tell is taken from purchases,
+//     refusals, interruptions and machines that live.
 //
 // It does not choose. A fact that it could not publish is said again when its message comes again.
 package prices
@@ -200,14 +203,17 @@ func (p *prices) ask(ctx context.Context, b *Book, now time.Time) {
 			b.Failed[key] = provider.Word(err)
 			continue
 		}
+		seen := map[string]fleet.Offer{} // sold now, or before
 		for pool, o := range b.Offers {
 			if o.Cloud == tr.Cloud && o.Account == tr.Account {
+				seen[pool] = o
 				delete(b.Offers, pool)
 			}
 		}
 		for _, o := range p.normalise(b, offers, now) {
-			b.Offers[o.Pool()] = o
+			b.Offers[o.Pool()], seen[o.Pool()] = o, o
 		}
+		b.looks(seen, now)
 		b.Asked[key] = now
 	}
 }
