@@ -53,3 +53,16 @@ func (z Zone) Useful(work, delay float64) float64 {
 	}
 	return z.Price * life / (life - delay)
 }
+
+// Among is the memory of a zone as its neighbours correct it: what was not seen of its own level is taken to be at
+// theirs instead of what is ordinary, and its runs end so many times as often as ordinary ones of their age and level.
+func (m Memory) Among(level, often float64) Memory {
+	m.good += (level - unknown) * belief
+	if often <= 0 || often == 1 {
+		return m
+	}
+	e := math.Exp(tilt(m.Level()) + math.Log(often)/upLevel)
+	shifted := math.Min(math.Max((1.02*e-0.02)/(1+e), 0), 1) // the inverse of tilt
+	m.good = shifted*(m.all+belief) - unknown*belief
+	return m
+}
