@@ -81,6 +81,7 @@ type Workload struct {
 	Moves    int           `json:"moves,omitempty"`
 	Lost     int64         `json:"lost,omitempty"`      // steps that had to be done again
 	Review   time.Time     `json:"review,omitzero"`     // when the planner must look again
+	Waiting  time.Time     `json:"waiting,omitzero"`    // since when no machine carries it; zero: one does
 	SaveTook time.Duration `json:"save_took,omitempty"` // slowest recent save
 	Fails    int           `json:"fails,omitempty"`     // runs that failed of themselves, in a row
 	Of       int64         `json:"of,omitempty"`        // steps in all, as the job itself tells; the spec's go first

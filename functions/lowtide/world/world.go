@@ -21,6 +21,7 @@ import (
 	"lowtide/shared/gpu"
 	"lowtide/shared/gpu/product"
 	"lowtide/shared/market"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/provider/fake"
 	"lowtide/shared/store"
 )
@@ -34,9 +35,10 @@ type Options struct {
 	Cloud  fake.Config   // Traces, Seed, Now, Launcher and OnNotice are set here
 	Rate   float64       // steps a job executes in a second
 	Lease  time.Duration
-	Crash  float64 // chance at each outward act of an agent that its process dies there
-	Holder float64 // chance a minute that a machine's workload and holder die
-	Silent bool    // notices reach nobody but the machine
+	Crash  float64      // chance at each outward act of an agent that its process dies there
+	Holder float64      // chance a minute that a machine's workload and holder die
+	Silent bool         // notices reach nobody but the machine
+	Tables *pool.Tables // of expected costs; worlds may share them and still have one history. nil: its own
 }
 
 // World is one such world.
@@ -65,6 +67,9 @@ func New(o Options) (*World, error) {
 	w := &World{
 		Host: memory.New(o.Seed, o.Start), Log: &agenttest.Log{}, Saved: &agenttest.Store{}, States: store.Memory(),
 		Machines: map[string]*Machine{}, o: o,
+	}
+	if w.o.Tables == nil {
+		w.o.Tables = pool.NewTables(rebalance.TablesLimit)
 	}
 	w.Host.Faults = o.Faults
 	c := o.Cloud
