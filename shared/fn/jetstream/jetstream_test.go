@@ -42,8 +42,13 @@ func number(d fn.Delivery) uint64 { return d.Event.Data.(events.MachineHeard).Be
 // serve runs functions on a connection of their own until its result is called.
 func serve(t testing.TB, s *embedded.Server, fs ...fn.Function) (h *live.Host, stop func()) {
 	t.Helper()
+	return serveAs(t, s, live.Options{Log: quiet}, fs...)
+}
+
+func serveAs(t testing.TB, s *embedded.Server, o live.Options, fs ...fn.Function) (h *live.Host, stop func()) {
+	t.Helper()
 	nc, _ := natstest.Connect(t, s)
-	h, err := live.New(nc, live.Options{Log: quiet})
+	h, err := live.New(nc, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,6 +221,62 @@ func TestAFoldWaitsForWhatADeadHostHadInHand(t *testing.T) {
 		defer mu.Unlock()
 		if !slices.Equal(folded, upTo(5)) {
 			t.Errorf("folded %v, want 1 to 5 in order", folded)
+		}
+	})
+}
+
+func TestAHostThatIsAloneTakesWhatADeadOneHadInHandAtOnce(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, s *embedded.Server) {
+		_, js := natstest.Connect(t, s)
+		var mu sync.Mutex
+		var folded, heard []uint64
+		note := func(to *[]uint64, batch ...fn.Delivery) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, d := range batch {
+				*to = append(*to, number(d))
+			}
+		}
+		functions := []fn.Function{
+			fn.Fold("fold", 8, beats, func(_ context.Context, batch []fn.Delivery) ([]events.Event, error) {
+				note(&folded, batch...)
+				return nil, nil
+			}),
+			fn.New("hear", fn.Hear(func(ctx context.Context, _ events.MachineHeard) ([]events.Event, error) {
+				note(&heard, fn.From(ctx))
+				return nil, nil
+			})),
+		}
+		_, stop := serve(t, s, functions...)
+		synctest.Wait()
+		stop()
+		say(t, js, 1, 2, 3)
+		for _, name := range []string{"fold", "hear"} { // the host that dies
+			c, err := js.Consumer(context.Background(), bus.Facts, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			taken, err := c.FetchNoWait(2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range taken.Messages() {
+			}
+		}
+		say(t, js, 4, 5)
+		serveAs(t, s, live.Options{Log: quiet, Alone: true}, functions...)
+		time.Sleep(time.Second) // a sixth of the time after which the server would give them to somebody else
+		mu.Lock()
+		defer mu.Unlock()
+		slices.Sort(heard)
+		if !slices.Equal(folded, upTo(5)) || !slices.Equal(heard, upTo(5)) {
+			t.Errorf("within a second folded %v and heard %v, want 1 to 5", folded, heard)
+		}
+		for _, name := range []string{"fold", "hear"} {
+			c, err := js.Consumer(context.Background(), bus.Facts, name)
+			if err != nil || c.CachedInfo().Config.AckWait < time.Second {
+				t.Errorf("%s is left with %s to acknowledge (%v)", name, c.CachedInfo().Config.AckWait, err)
+			}
 		}
 	})
 }

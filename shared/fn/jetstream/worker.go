@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -142,6 +143,32 @@ func (w *worker) ensure(ctx context.Context) error {
 	w.gate = gate{}
 	return bus.CheckConsumer(w.con.CachedInfo(), heartbeat)
 }
+
+// reclaim lets the server take back what a process that died had in hand, which would otherwise wait for ackWait: under a
+// bound of a millisecond, looked at once, all of it is overdue. It stays in its order, as for any other message that was
+// not acknowledged.
+func reclaim(ctx context.Context, workers []*worker) error {
+	open := slices.DeleteFunc(slices.Clone(workers), func(w *worker) bool { return w.con == nil || w.con.CachedInfo().NumAckPending == 0 })
+	for _, w := range open {
+		cfg := w.con.CachedInfo().Config
+		cfg.AckWait = time.Millisecond
+		if _, err := w.h.js.UpdateConsumer(ctx, w.stream, cfg); err != nil {
+			return fmt.Errorf("reclaim for %s: %w", w.f.Name, err)
+		}
+	}
+	if len(open) == 0 || !pause(ctx, looks) {
+		return nil
+	}
+	for _, w := range open {
+		if err := w.ensure(ctx); err != nil {
+			return fmt.Errorf("reclaim for %s: %w", w.f.Name, err)
+		}
+	}
+	return nil
+}
+
+// looks is how long the server may take to look at what is pending after its bound was changed: 100 ms, and some.
+const looks = 200 * time.Millisecond
 
 // firstOpen is the first position not known to be done.
 func (w *worker) firstOpen() uint64 {
