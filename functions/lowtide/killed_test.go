@@ -58,7 +58,8 @@ func (w work) runs(t *testing.T) []run {
 }
 
 func TestADaemonKilledAtRandomMomentsBuysNothingTwiceAndLosesNoWork(t *testing.T) {
-	const speed = 120
+	t.Parallel()
+	const speed = 60
 	rounds := 5
 	if os.Getenv("LOWTIDE_LONG") != "" {
 		rounds = 50
@@ -177,8 +178,9 @@ func (l *lasting) durable(workload string) checkpoint.ID {
 }
 
 func TestWhenLowtideIsDeadForEverEachMachineSavesAndEndsItselfWithinTheBound(t *testing.T) {
+	t.Parallel()
 	bin := program(t)
-	cloud := openElsewhere(t, bin, "--speed", "240", "--foreign", "2")
+	cloud := openElsewhere(t, bin, "--speed", "120", "--foreign", "2")
 	dir := t.TempDir()
 	l := &lasting{t: t, bin: bin, state: filepath.Join(dir, "state"), args: []string{"--cloud", cloud.URL(), "--lease", "20m"}}
 	l.begin()
@@ -187,7 +189,7 @@ func TestWhenLowtideIsDeadForEverEachMachineSavesAndEndsItselfWithinTheBound(t *
 	var bound fleet.Money
 	submit := func(i uint64) {
 		w := work{ // nothing here would end by itself for hours
-			name: fmt.Sprintf("job-%d", i), steps: 4000, seed: i, stepTime: 20 * time.Millisecond, saveEvery: 50, speed: 240,
+			name: fmt.Sprintf("job-%d", i), steps: 4000, seed: i, stepTime: 20 * time.Millisecond, saveEvery: 50, speed: 120,
 			trace: filepath.Join(dir, fmt.Sprintf("trace-%d", i)),
 		}
 		jobs = append(jobs, w)

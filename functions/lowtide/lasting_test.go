@@ -67,17 +67,28 @@ func (l *lasting) until(what string, ok func() bool) {
 	for end := time.Now().Add(90 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
 			b, _ := os.ReadFile(l.log())
-			l.t.Fatalf("waited 90 s for %s; the daemon said:\n%s", what, b)
+			status, err := exec.CommandContext(l.t.Context(), l.bin, "status", "--state", l.state).CombinedOutput()
+			said, _ := exec.CommandContext(l.t.Context(), l.bin, "events", "--state", l.state).Output()
+			l.t.Fatalf("waited 90 s for %s; the daemon said:\n…%s\nstatus (%v):\n%s\nlast events:\n…%s", what, last(b, 1000), err, status, last(said, 20_000))
 		}
 	}
 }
 
-// call runs a command to its end.
+// last is the end of a text.
+func last(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
+
+// call runs a command about the daemon to its end.
 func (l *lasting) call(args ...string) string {
+	l.t.Helper()
+	return l.bare(append(args, "--state", l.state)...)
+}
+
+// bare runs a command to its end.
+func (l *lasting) bare(args ...string) string {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), 60*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, l.bin, append(args, "--state", l.state)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, l.bin, args...).CombinedOutput()
 	if err != nil {
 		l.t.Fatalf("lowtide %s: %v\n%s", strings.Join(args, " "), err, out)
 	}
@@ -98,6 +109,7 @@ func (l *lasting) workload(name string) *fleet.Workload {
 }
 
 func TestALastingLowtideGoesOnAfterKillNineAndItsCommandsWork(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	l := &lasting{t: t, bin: program(t), state: filepath.Join(dir, "state"), args: []string{"--speed", "240"}}
 	t.Cleanup(func() {

@@ -134,15 +134,16 @@ func (l *lasting) refused(status int, args ...string) string {
 }
 
 func TestMachinesOfACloudElsewhereLiveOnWhileTheDaemonAndTheCloudAreDead(t *testing.T) {
+	t.Parallel()
 	bin := program(t)
-	cloud := openElsewhere(t, bin, "--speed", "240", "--foreign", "3")
+	cloud := openElsewhere(t, bin, "--speed", "120", "--foreign", "3")
 	l := &lasting{t: t, bin: bin, state: filepath.Join(t.TempDir(), "state"), args: []string{"--cloud", cloud.URL()}}
 	l.begin()
 	t.Cleanup(func() { l.kill() })
 	if line := l.refused(2, "run", "--state", l.state); !strings.Contains(line, "another lowtide runs on it") {
 		t.Errorf("a second daemon on the directory: %q", line)
 	}
-	job := work{name: "mine", steps: 240, seed: 5, stepTime: 40 * time.Millisecond, saveEvery: 20, speed: 240}
+	job := work{name: "mine", steps: 240, seed: 5, stepTime: 40 * time.Millisecond, saveEvery: 20, speed: 120}
 	l.call("submit", job.file(t, bin, "deadline: 24h"))
 	l.until("a checkpoint", func() bool { return l.workload("mine").Saved.Step >= 20 })
 	before := cloud.agents()

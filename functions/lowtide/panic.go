@@ -25,7 +25,7 @@ func panicCommand() *cobra.Command {
 		Short: "Buy nothing any more, save and end every machine of ours; also from the cloud alone",
 		Long: "Tells lowtide to buy nothing any more and to save, stop and end every machine of ours, and waits for it.\n" +
 			"Where no lowtide answers, --cloud and --installation end every machine with our labels at the cloud itself:\n" +
-			"what was not durable by then is lost. lowtide goes on after: lowtide resume WORKLOAD.",
+			"what was not durable by then is lost.\nTo go on: lowtide resume lets it buy again, and lowtide resume WORKLOAD ends a workload's pause.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cloud != "" {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -244,6 +245,9 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	if err != nil {
 		return nil, err
 	}
+	if err := d.lookFirst(ctx, functions); err != nil {
+		return nil, err
+	}
 	d.all.Go(func() {
 		if err := d.host.Serve(ctx, functions...); err != nil {
 			d.err = err
@@ -255,6 +259,27 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	return d, address{
 		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Dir: dir, Policy: d.policy,
 	}.write(f.state)
+}
+
+// lookFirst lets census list the account before anybody decides: where the store was lost or restored from a backup, the
+// stop of all purchases must come before the first of them. A cloud that does not answer now is listed at the next tick.
+func (d *deck) lookFirst(ctx context.Context, functions []fn.Function) error {
+	now := d.clock.Now()
+	look := []fn.Delivery{{Event: events.New(d.fleet, "start", now, events.ClockTicked{What: "tick", Due: now}), At: now}}
+	for _, f := range functions {
+		if f.Name != "census" {
+			continue
+		}
+		said, err := f.Handle(ctx, look)
+		if err != nil {
+			slog.Warn("the cloud cannot be listed yet", "err", err)
+			continue
+		}
+		if err := d.host.Say(ctx, said...); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // openCloud makes the fake cloud in this process.
