@@ -56,6 +56,9 @@ type Decider struct {
 	book  *plan.Book // nil: read it first
 	enc   fleet.Encoder
 	fresh bool // nothing has been said since this process began
+
+	workloads order[*fleet.Workload]
+	machines  order[*fleet.Instance]
 }
 
 // New makes a decider.

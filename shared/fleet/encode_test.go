@@ -45,12 +45,12 @@ func join(f *fleet.Fleet) {
 func TestEncoderWritesWhatIsThereWhateverWasBefore(t *testing.T) {
 	for seed := range uint64(3) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		enc, f := new(fleet.Encoder), crowd(300)
-		for step := range 60 {
+		enc, f := new(fleet.Encoder), crowd(200)
+		for step := range 30 {
 			for range rng.IntN(5) {
 				change(rng, f)
 			}
-			if step == 40 { // nearly all leave
+			if step == 20 { // nearly all leave
 				for name := range f.Workloads {
 					if rng.IntN(20) > 0 {
 						delete(f.Workloads, name)
