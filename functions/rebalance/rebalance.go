@@ -61,6 +61,9 @@ type Decider struct {
 	enc   fleet.Encoder
 	fresh bool // nothing has been said since this process began
 	aside aside
+
+	workloads order[*fleet.Workload]
+	machines  order[*fleet.Instance]
 }
 
 // New makes a decider.

@@ -409,8 +409,8 @@ func (w *worker) fetch(ctx context.Context, most int, wait time.Duration) ([]ite
 		return nil, err
 	}
 	items, err := w.drain(res, back, cancel)
-	if len(items) == 0 || most == 1 || err != nil {
-		return items, err
+	if len(items) == 0 || most == 1 || err != nil || items[0].md.NumPending == 0 {
+		return items, err // nothing was waiting behind the first: to ask for more would cost a way to the server and back
 	}
 	res, err = w.con.FetchNoWait(most - 1)
 	if err != nil {
