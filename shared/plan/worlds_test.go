@@ -398,11 +398,11 @@ func (w *world) ours(by plan.Oracle) decide {
 }
 
 func TestInRandomWorldsNoJobMissesAndThePlansCostLessThanGreedy(t *testing.T) {
-	n := 60
+	n, memory := 60, 256<<20
 	if os.Getenv("LOWTIDE_LONG") != "" {
-		n = 10000
+		n, memory = 10000, 2<<30
 	}
-	by := pool.Solving{Tables: pool.NewTables(1 << 30)}
+	by := pool.Solving{Tables: pool.NewTables(memory)}
 	sum := map[string]float64{}
 	bought := map[string]int{}
 	for seed := range uint64(n) {
