@@ -396,21 +396,23 @@ func mark(options []Option, at int) []Option {
 	return options
 }
 
-// told is the choice and the runner-up in one line.
+// next is the runner-up and why it lost.
+func (v verdict) next() (what, why string) {
+	for _, o := range v.options {
+		if !o.Chosen {
+			return o.What, o.Why
+		}
+	}
+	return "", ""
+}
+
+// told is the choice in words and numbers.
 func (s situation) told(options []Option) string {
 	at := slices.IndexFunc(options, func(o Option) bool { return o.Chosen })
 	if at < 0 {
 		return "nothing else is left"
 	}
-	text := options[at].told()
-	for i, o := range options {
-		if i == at {
-			continue
-		}
-		text += fmt.Sprintf("; next best, %s: %s", o.What, o.Why)
-		break
-	}
-	return text + fmt.Sprintf("; slack %s", short(s.until-s.left))
+	return options[at].told() + ", with " + short(s.until-s.left) + " to spare"
 }
 
 func (o Option) told() string {
@@ -422,17 +424,6 @@ func (o Option) told() string {
 		text += fmt.Sprintf(" (to be had for %s, lost within the hour in %.0f %%)", short(o.Since), 100*o.Lost)
 	}
 	return text
-}
-
-// runnerUp names the next best option and why it lost, if there was one.
-func (v verdict) runnerUp(sc *fleet.Score) bool {
-	for _, o := range v.options {
-		if !o.Chosen {
-			sc.RunnerUp, sc.WhyLost = o.What, o.Why
-			return true
-		}
-	}
-	return false
 }
 
 func later(a, b time.Time) time.Time {

@@ -122,6 +122,9 @@ func Decide(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, 
 		d.Review = earlier(d.Review, now.Add(coldWait))
 	}
 	d.Reason, d.Options, d.Keep = v.why, v.options, v.keep
+	if what, why := v.next(); what != "" {
+		d.Reason += "; next best, " + what + ": " + why
+	}
 	switch {
 	case v.mode == pool.Idle:
 		d.Stop = s.stoppable()
@@ -135,7 +138,7 @@ func Decide(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, 
 	}
 	if len(d.Plan.Offers) == 0 {
 		d.Plan = fleet.Plan{}
-		d.Reason = v.why + "; but nothing is on offer"
+		d.Reason += "; but nothing is on offer"
 		d.Review = now.Add(min(p.Wake, time.Minute))
 	}
 	if over := s.overBudget(f, d.Plan); over != "" {
@@ -258,7 +261,7 @@ func (s situation) launch(f *fleet.Fleet, p Policy, offers []fleet.Offer, v verd
 			pl.Score.Payback = time.Duration(once / (was - is) * float64(time.Hour))
 		}
 	}
-	if !v.runnerUp(&pl.Score) {
+	if pl.Score.RunnerUp, pl.Score.WhyLost = v.next(); pl.Score.RunnerUp == "" {
 		runnerUp(&pl.Score, o, offers[1:], others)
 	}
 	return pl
