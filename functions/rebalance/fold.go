@@ -64,14 +64,9 @@ func (d *Decider) fold(e events.Event) {
 			d.doom(m, e.EndsBy, e.Action+", noticed by "+e.Noticed)
 		}
 	case events.InstanceVerified:
-		if m := f.Machines[e.Machine]; m != nil && asked(m, e.Nonce) && m.Phase.Before(fleet.Verified) {
-			m.Phase = fleet.Verified
-		}
+		d.verified(e)
 	case events.InstanceRejected:
-		if m := f.Machines[e.Machine]; m != nil && asked(m, e.Nonce) && m.Phase.Before(fleet.Rejected) {
-			m.Phase, m.Cause = fleet.Rejected, e.Cause
-			d.refuse(m.Offer.Pool(), "rejected: "+e.Cause)
-		}
+		d.rejected(e)
 	case events.WorkloadStarted:
 		d.restored(e)
 		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.Running, Step: e.Step})
@@ -333,6 +328,9 @@ func (d *Decider) ran(machine string, r fleet.Run) {
 		return
 	}
 	w.Step = max(w.Step, r.Step)
+	if r.Phase == fleet.Running {
+		d.pace(w, m, r.Step)
+	}
 	if r.Phase == fleet.RunFailed {
 		d.crashed(w, m)
 	}

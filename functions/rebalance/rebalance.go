@@ -14,6 +14,7 @@
 package rebalance
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,6 +38,9 @@ type Config struct {
 	Margin  time.Duration // before a machine ends, beyond the time a save takes: design.md's 10 s
 	Suite   string        // benchmark suite that new machines run
 	Batch   int           // most facts folded at once
+
+	Reprove      time.Duration // a machine proves itself again after so long; 7 days, below 0: never
+	ReproveHosts time.Duration // and a stranger's, on a marketplace; 24 h, below 0: never
 }
 
 // hears is all that changes a fleet.
@@ -65,6 +69,8 @@ func New(cfg Config) *Decider {
 		cfg.Suite = "quick"
 	}
 	cfg.Batch = max(cfg.Batch, 1)
+	cfg.Reprove = cmp.Or(cfg.Reprove, 7*24*time.Hour)
+	cfg.ReproveHosts = cmp.Or(cfg.ReproveHosts, 24*time.Hour)
 	return &Decider{cfg: cfg}
 }
 
@@ -197,6 +203,7 @@ func (d *Decider) adopt(p *fleet.Plan) {
 	p.ID = d.id("p")
 	p.Machine = d.id(f.Name + "-m")
 	p.Approved = w.Spec.Autonomy == fleet.Act
+	p.Avoid = d.avoid(p.Cloud)
 	if w.Next != "" {
 		d.release(w.Next, "superseded: "+p.Score.Reason)
 	}
