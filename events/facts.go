@@ -15,6 +15,7 @@ var kinds = func() map[Kind]reflect.Type {
 	for _, f := range []Fact{
 		ClockTicked{},
 		PriceChanged{},
+		NoticeReceived{},
 		InstanceInterrupted{},
 		InstanceAtRisk{},
 		WorkloadSubmitted{},
@@ -71,6 +72,16 @@ type PriceChanged struct {
 	Summary string `json:"summary,omitempty"` // what changed most, in words
 }
 
+// NoticeReceived is a cloud's word as it came, before anybody has read it: notices does.
+type NoticeReceived struct {
+	Cloud string `json:"cloud"` // whose door it came through
+	Body  []byte `json:"body"`  // base64 on the wire
+}
+
+// ActionEnded is the action of a machine that is already going, whoever ended it: it counts as lost, and not as an
+// interruption of the market's.
+const ActionEnded = "ended"
+
 // InstanceInterrupted says that a cloud will take, or has taken, a machine. Either Machine (our name) or ID is set.
 type InstanceInterrupted struct {
 	Cloud   string    `json:"cloud"`
@@ -78,7 +89,7 @@ type InstanceInterrupted struct {
 	Machine string    `json:"machine,omitempty"`
 	ID      string    `json:"id,omitempty"`
 	EndsBy  time.Time `json:"ends_by"`
-	Action  string    `json:"action"`  // terminate, stop, hibernate
+	Action  string    `json:"action"`  // terminate, stop, hibernate; ActionEnded
 	Noticed string    `json:"noticed"` // metadata, eventbridge, webhook, listing
 }
 

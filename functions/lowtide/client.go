@@ -476,9 +476,11 @@ func pauseCommand() *cobra.Command {
 }
 
 func resumeCommand() *cobra.Command {
-	return sayCommand("resume", "End a pause", func(w string) events.Fact {
+	cmd := sayCommand("resume", "End a pause; without a workload, let lowtide buy again after a panic or an alarm", func(w string) events.Fact {
 		return events.WorkloadResumed{Workload: w, By: user()}
 	})
+	cmd.Use, cmd.Args = "resume [WORKLOAD]", cobra.MaximumNArgs(1)
+	return cmd
 }
 
 func sayCommand(name, short string, fact func(workload string) events.Fact) *cobra.Command {
@@ -490,6 +492,9 @@ func sayCommand(name, short string, fact func(workload string) events.Fact) *cob
 				f, err := c.fleet(cmd.Context())
 				if err != nil {
 					return err
+				}
+				if len(args) == 0 {
+					return c.lift(cmd, f)
 				}
 				if f.Workloads[args[0]] == nil {
 					return failed("there is no workload %q; there are: %s", args[0], strings.Join(fleet.Sorted(f.Workloads), ", "))
@@ -503,4 +508,16 @@ func sayCommand(name, short string, fact func(workload string) events.Fact) *cob
 		},
 	}
 	return o.on(cmd, false)
+}
+
+// lift ends a halt of all purchases.
+func (c *client) lift(cmd *cobra.Command, f *fleet.Fleet) error {
+	if f.Halted == "" {
+		return failed("purchases are not halted; name a workload to resume: lowtide status lists them")
+	}
+	if err := c.say(cmd.Context(), events.PolicySet{By: user()}); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "lowtide may buy again; it was halted: %s\n", f.Halted)
+	return nil
 }

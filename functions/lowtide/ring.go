@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -35,6 +37,7 @@ const (
 type ring struct {
 	fleet   string
 	install string
+	era     string
 	clock   fn.Clock
 	policy  plan.Policy
 	server  *embedded.Server
@@ -58,6 +61,7 @@ func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
 	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy}
 	door := door{}
 	if o.durable {
+		r.era = strings.ToLower(rand.Text()[:4])
 		if door, err = readDoor(o.dir); err != nil {
 			return nil, err
 		}
@@ -85,7 +89,7 @@ func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
 	if err = bus.Setup(ctx, r.js, 1); err != nil {
 		return nil, err
 	}
-	r.host, err = host.New(r.nc, host.Options{Clock: o.clock, Fleet: o.fleet})
+	r.host, err = host.New(r.nc, host.Options{Clock: o.clock, Fleet: o.fleet, Alone: true})
 	return r, err
 }
 
@@ -117,7 +121,7 @@ func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[
 		census.New("census", r.install, cloud, claims, bucket("census"), census.Options{Now: r.clock.Now, Fleet: r.fleet}),
 		verify.New(bucket("benchmarks"), verify.Options{Real: r.clock.Real}),
 		rebalance.New(rebalance.Config{
-			Fleet: r.fleet, Install: r.install, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Batch: 128,
+			Fleet: r.fleet, Install: r.install, Era: r.era, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Batch: 128,
 		}).Function(),
 		provision.New("provision", cloud, claims, carry),
 		provision.Twins("provision-twins", cloud, claims, carry),
