@@ -221,6 +221,8 @@ func (b *Book) count(d fn.Delivery) {
 		b.refused(e.Refused)
 	case events.InstanceInterrupted:
 		b.interrupted(d.Event.Fleet+"/"+e.Machine, e)
+	case events.InstanceVerified, events.InstanceRejected:
+		b.countProof(d.Event.Fleet, e)
 	case events.InstanceEnded:
 		b.ended(d.Event.Fleet+"/"+e.Machine, e, d.At)
 	}
@@ -232,7 +234,7 @@ func (b *Book) launched(key string, e events.InstanceLaunched) {
 		return // said again
 	}
 	b.pool(e.Offer.Pool()).Launches++
-	b.Live[key] = Live{ID: e.ID, Pool: e.Offer.Pool(), Since: e.At}
+	b.Live[key] = Live{ID: e.ID, Pool: e.Offer.Pool(), Type: typeOf(e.Offer), Since: e.At}
 }
 
 func (b *Book) interrupted(key string, e events.InstanceInterrupted) {
