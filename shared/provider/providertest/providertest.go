@@ -244,6 +244,8 @@ func unknownEnd(t *testing.T, p provider.Provider, w *World) {
 
 func closedErrors(t *testing.T, p provider.Provider, w *World) {
 	want := request(t, p, "p1")
+	ours := launch(t, p, request(t, p, "p0")).ID
+	w.Pass(p.Traits().ListingDelay)
 	for _, e := range []error{
 		provider.ErrNoCapacity, provider.ErrThrottled, provider.ErrUnavailable, provider.ErrDenied, provider.ErrUnknown,
 	} {
@@ -261,7 +263,7 @@ func closedErrors(t *testing.T, p provider.Provider, w *World) {
 			}
 		}
 		if w.Fail("end", e) {
-			if err := p.End(t.Context(), w.nobody()); !errors.Is(err, e) {
+			if err := p.End(t.Context(), ours); !errors.Is(err, e) {
 				t.Errorf("end: got %v, want %v", err, e)
 			}
 		}
