@@ -13,9 +13,11 @@ type Planner struct {
 	tables *Tables
 	reach  horizon
 	zones  []Memory
-	joint  *table  // several zones: solved once, for this job
-	level  float64 // mean of the zones at the start
-	dark   float64 // seconds since any zone was up, the present tick counted
+	joint  *table    // several zones: solved once, for this job
+	level  float64   // mean of the zones at the start
+	kin    kin       // several zones
+	usual  []float64 // several zones: mean surprise of a zone's kin, by class of the best other
+	dark   float64   // seconds since any zone was up, the present tick counted
 }
 
 // New makes the policy for one job. history holds the availability by zone before the start, newest last, all
@@ -32,6 +34,7 @@ func New(t *Tables, j Job, history [][]bool) *Planner {
 		}
 		return p
 	}
+	p.kin = newKin(len(p.zones))
 	p.prepare(history)
 	return p
 }
@@ -41,6 +44,8 @@ func (p *Planner) prepare(history [][]bool) {
 	f := int(math.Max(1, math.Round(p.reach.step/p.job.Tick)))
 	ages := make([][]float64, len(history[0]))
 	up := make([]bool, len(history))
+	p.usual = make([]float64, len(classes))
+	weight := make([]float64, len(classes))
 	for t := range ages {
 		ages[t] = make([]float64, len(history))
 		for z := range history {
@@ -52,11 +57,21 @@ func (p *Planner) prepare(history [][]bool) {
 				ages[t][z] = m.steps(p.reach.step)
 			}
 		}
+		for z, m := range p.zones {
+			if m.Up {
+				c := class(best(ages[t], z))
+				p.usual[c] += p.kin.surprise(z)
+				weight[c]++
+			}
+		}
+	}
+	for c := range p.usual {
+		p.usual[c] /= weight[c] + 200
 	}
 	for _, m := range p.zones {
 		p.level += m.Level() / float64(len(p.zones))
 	}
-	p.joint = newTable(p.reach, several(countGroup(ages, len(history), f), p.level, p.reach.step))
+	p.joint = newTable(p.reach, several(countGroup(ages, len(history), f), p.level, p.usual, p.reach.step))
 	_ = p.joint.solve(context.Background()) // ends only with its context
 }
 
@@ -65,6 +80,9 @@ func (p *Planner) see(up []bool) {
 	for z := range p.zones {
 		p.zones[z].See(up[z], p.job.Tick)
 		any = any || up[z]
+	}
+	if len(p.zones) > 1 {
+		p.kin.see(p.zones, p.job.Tick)
 	}
 	p.dark += p.job.Tick
 	if any {
@@ -134,26 +152,26 @@ func (c costs) mix(d costs, share float64) costs {
 
 // among chooses between several zones: by the age at which an ordinary run is as safe as each zone's.
 func (p *Planner) among(v View, m moment) Choice {
-	safe := make([]float64, len(v.Up))
-	first, second := -1, -1
+	danger, first, second := make([]float64, len(v.Up)), -1, -1
 	for z, up := range v.Up {
 		if !up {
 			continue
 		}
-		safe[z] = p.safety(z)
+		danger[z] = p.danger(z)
 		switch {
-		case first < 0 || safe[z] > safe[first]:
+		case first < 0 || danger[z] < danger[first]:
 			first, second = z, first
-		case second < 0 || safe[z] > safe[second]:
+		case second < 0 || danger[z] < danger[second]:
 			second = z
 		}
 	}
-	state := func(z, other int) int {
-		k := 0
+	ride := func(z, other int) costs {
+		k, level := 0, upLevel*tilt(p.level)
 		if other >= 0 {
-			k = class(math.Round(safe[other]))
+			k = class(math.Round(ripe(danger[other] - level)))
 		}
-		return upState(bucket(coarseAges, math.Round(safe[z])), k)
+		i := upState(bucket(coarseAges, math.Round(ripe(danger[z]-level-kinUp*p.usual[k]))), k)
+		return p.joint.weighBent(m, i, p.joint.chain.bent(i, scaled(chance(danger[z]), p.reach.step)), p.reach.step)
 	}
 	switch {
 	case first < 0:
@@ -164,13 +182,13 @@ func (p *Planner) among(v View, m moment) Choice {
 		if other == v.Zone {
 			other = second
 		}
-		return p.joint.weigh(m, state(v.Zone, other), p.reach.step).pick(v, v.Zone)
+		return ride(v.Zone, other).pick(v, v.Zone)
 	}
-	return p.joint.weigh(m, state(first, second), p.reach.step).pick(v, first)
+	return ride(first, second).pick(v, first)
 }
 
-// safety is a zone's age in steps, corrected for how its level differs from the group's.
-func (p *Planner) safety(z int) float64 {
+// danger is the log odds that a zone is lost in the next step, by its age, its level and its kin.
+func (p *Planner) danger(z int) float64 {
 	m := p.zones[z]
-	return ripe(odds(upOdds, m.steps(p.reach.step)) + upLevel*(tilt(m.Level())-tilt(p.level)))
+	return odds(upOdds, m.steps(p.reach.step)) + upLevel*tilt(m.Level()) + kinUp*p.kin.surprise(z)
 }
