@@ -15,6 +15,10 @@ const (
 	kinMemory = 168.0 // hours over which likeness forgets
 	kinDoubt  = 7.2   // hours of surprise that weigh as much as not being alike
 	kinUp     = -1.2  // log odds of a loss for each unit of the kin's surprise
+	kinDown   = 1.0   // log odds of an outage's end
+
+	usualDoubt  = 200.0 // ticks that weigh as much as no surprise
+	promptDoubt = 8.0   // steps of outages of all zones that weigh as much as the prior
 )
 
 func newKin(n int) kin {

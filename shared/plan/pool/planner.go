@@ -17,7 +17,9 @@ type Planner struct {
 	level  float64   // mean of the zones at the start
 	kin    kin       // several zones
 	usual  []float64 // several zones: mean surprise of a zone's kin, by class of the best other
-	dark   float64   // seconds since any zone was up, the present tick counted
+	prompt float64   // several zones: how much faster outages of all ended than anyBack said
+	told   Told
+	dark   float64 // seconds since any zone was up, the present tick counted
 }
 
 // New makes the policy for one job. history holds the availability by zone before the start, newest last, all
@@ -44,8 +46,9 @@ func (p *Planner) prepare(history [][]bool) {
 	f := int(math.Max(1, math.Round(p.reach.step/p.job.Tick)))
 	ages := make([][]float64, len(history[0]))
 	up := make([]bool, len(history))
-	p.usual = make([]float64, len(classes))
-	weight := make([]float64, len(classes))
+	usual, seen := make([]float64, len(classes)), make([]float64, len(classes))
+	expected, came := promptDoubt, promptDoubt
+	said := make([]float64, len(ages)) // of an outage of all zones: the chance that it ends within a step
 	for t := range ages {
 		ages[t] = make([]float64, len(history))
 		for z := range history {
@@ -59,15 +62,24 @@ func (p *Planner) prepare(history [][]bool) {
 		}
 		for z, m := range p.zones {
 			if m.Up {
-				c := class(best(ages[t], z))
-				p.usual[c] += p.kin.surprise(z)
-				weight[c]++
+				k := class(best(ages[t], z))
+				usual[k], seen[k] = usual[k]+p.kin.surprise(z), seen[k]+1
+			}
+		}
+		if p.dark > 0 {
+			said[t] = p.anyBack()
+		}
+		if t >= f && said[t-f] > 0 {
+			expected += said[t-f] / float64(f)
+			if p.dark == 0 {
+				came += 1 / float64(f)
 			}
 		}
 	}
-	for c := range p.usual {
-		p.usual[c] /= weight[c] + 200
+	for k := range usual {
+		usual[k] /= seen[k] + usualDoubt
 	}
+	p.usual, p.prompt = usual, came/expected
 	for _, m := range p.zones {
 		p.level += m.Level() / float64(len(p.zones))
 	}
@@ -94,6 +106,9 @@ func (p *Planner) see(up []bool) {
 func (p *Planner) Choose(v View) Choice {
 	p.see(v.Up)
 	m := moment{left: p.job.End() - float64(v.T)*p.job.Tick, work: v.Work, warmup: v.Warmup, mode: v.Mode}
+	if c, told := p.knowing(v, m); told {
+		return p.job.Guard(v, c)
+	}
 	if p.joint != nil {
 		return p.job.Guard(v, p.among(v, m))
 	}
@@ -175,8 +190,9 @@ func (p *Planner) among(v View, m moment) Choice {
 	}
 	switch {
 	case first < 0:
-		age := math.Max(1, math.Ceil(p.dark/p.reach.step-1e-9))
-		return p.joint.weigh(m, downState(bucket(coarseAges, age)), p.reach.step).pick(v, -1)
+		i := downState(bucket(coarseAges, math.Max(1, math.Ceil(p.dark/p.reach.step-1e-9))))
+		end := 1 - math.Pow(1-p.anyBack(), p.prompt)
+		return p.joint.weighBent(m, i, p.joint.chain.bent(i, end), p.reach.step).pick(v, -1)
 	case v.Mode == Spot:
 		other := first
 		if other == v.Zone {
@@ -184,7 +200,22 @@ func (p *Planner) among(v View, m moment) Choice {
 		}
 		return ride(v.Zone, other).pick(v, v.Zone)
 	}
+	if p.told.Best != nil {
+		if z := p.told.Best(v.T); z != first {
+			first, second = z, first
+		}
+	}
 	return ride(first, second).pick(v, first)
+}
+
+// anyBack is the chance that an outage of all zones ends within a step, were they independent but for their kin.
+func (p *Planner) anyBack() float64 {
+	none := 1.0
+	for z, m := range p.zones {
+		w := odds(downOdds, m.steps(p.reach.step)) + downLevel*tilt(m.Level()) + kinDown*p.kin.surprise(z)
+		none *= 1 - scaled(chance(w), p.reach.step)
+	}
+	return 1 - none
 }
 
 // danger is the log odds that a zone is lost in the next step, by its age, its level and its kin.

@@ -132,11 +132,12 @@ func (t *table) mean(i int, edges []edge, share float64, f func(to int, lost boo
 	return sum + (1-moved)*f(i, false)
 }
 
-// bent are the edges of state i with the chance of a loss set to end.
+// bent are the edges of state i with the chance that its run, or its outage, ends set to end.
 func (c chain) bent(i int, end float64) []edge {
+	ends := func(e edge) bool { return e.lost || c.up[e.to] != c.up[i] }
 	was := 0.0
 	for _, e := range c.edges[i] {
-		if e.lost {
+		if ends(e) {
 			was += float64(e.p)
 		}
 	}
@@ -144,8 +145,8 @@ func (c chain) bent(i int, end float64) []edge {
 		return c.edges[i]
 	}
 	out := append([]edge(nil), c.edges[i]...)
-	for k := range out {
-		if out[k].lost {
+	for k, e := range out {
+		if ends(e) {
 			out[k].p *= float32(end / was)
 		} else {
 			out[k].p *= float32((1 - end) / (1 - was))
