@@ -26,6 +26,7 @@ import (
 	"lowtide/shared/fn"
 	host "lowtide/shared/fn/jetstream"
 	"lowtide/shared/plan"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/store"
 )
 
@@ -341,9 +342,11 @@ func planCommand() *cobra.Command {
 
 // explained is one workload's decision.
 type explained struct {
-	Workload string      `json:"workload"`
-	Reason   string      `json:"reason"`
-	Plan     *fleet.Plan `json:"plan,omitempty"`
+	Workload string        `json:"workload"`
+	Reason   string        `json:"reason"`
+	Plan     *fleet.Plan   `json:"plan,omitempty"`
+	Stop     bool          `json:"stop,omitempty"` // it would be saved and stopped, to wait
+	Options  []plan.Option `json:"options,omitempty"`
 }
 
 func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
@@ -366,19 +369,19 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 	if err != nil {
 		return nobody(fmt.Errorf("read market: %w", err))
 	}
-	book := plan.NewBook(&m)
+	book, by := plan.NewBook(&m), pool.Solving{Tables: pool.NewTables(rebalance.TablesLimit)}
 	out := []explained{}
 	for _, name := range fleet.Sorted(f.Workloads) {
 		w := f.Workloads[name]
 		if w.Phase != fleet.Accepted {
 			continue
 		}
-		d := plan.Decide(f, book, c.Policy, w, c.clock.Now())
-		e := explained{Workload: name, Reason: d.Reason}
+		d := plan.Decide(f, book, by, c.Policy, w, c.clock.Now())
+		e := explained{Workload: name, Reason: d.Reason, Stop: d.Stop, Options: d.Options}
 		if d.Plan.Action != "" {
 			e.Plan = &d.Plan
 		}
-		if e.Plan != nil || explain {
+		if e.Plan != nil || e.Stop || explain {
 			out = append(out, e)
 		}
 	}
@@ -388,12 +391,39 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 		}
 		for _, e := range out {
 			what := "stays as it is"
-			if e.Plan != nil {
+			switch {
+			case e.Plan != nil:
 				what = "would buy " + e.Plan.Offers[0].String()
+			case e.Stop:
+				what = "would save and stop, to wait"
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\n", e.Workload, what, e.Reason)
+			if explain {
+				printOptions(w, e.Options)
+			}
 		}
 	})
+}
+
+// printOptions shows what was weighed.
+func printOptions(w io.Writer, options []plan.Option) {
+	if len(options) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\tOPTION\tEXPECTED USD\tUSD/H\tTO BE HAD OR AWAY FOR\tENDS WITHIN 1 H\t")
+	for _, o := range options {
+		cost, hourly, since, ends := "-", "-", "-", "-"
+		if c, known := o.Expected.Get(); known {
+			cost = fmt.Sprintf("%.3f", c)
+		}
+		if o.Hourly > 0 {
+			hourly = fmt.Sprintf("%.4f", o.Hourly)
+		}
+		if o.Since > 0 {
+			since, ends = story.Short(o.Since), fmt.Sprintf("%.0f %%", 100*o.Lost)
+		}
+		fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s\t%s\n", o.What, cost, hourly, since, ends, o.Why)
+	}
 }
 
 func logsCommand() *cobra.Command {
@@ -476,9 +506,11 @@ func pauseCommand() *cobra.Command {
 }
 
 func resumeCommand() *cobra.Command {
-	return sayCommand("resume", "End a pause", func(w string) events.Fact {
+	cmd := sayCommand("resume", "End a pause; without a workload, let lowtide buy again after a panic or an alarm", func(w string) events.Fact {
 		return events.WorkloadResumed{Workload: w, By: user()}
 	})
+	cmd.Use, cmd.Args = "resume [WORKLOAD]", cobra.MaximumNArgs(1)
+	return cmd
 }
 
 func sayCommand(name, short string, fact func(workload string) events.Fact) *cobra.Command {
@@ -490,6 +522,9 @@ func sayCommand(name, short string, fact func(workload string) events.Fact) *cob
 				f, err := c.fleet(cmd.Context())
 				if err != nil {
 					return err
+				}
+				if len(args) == 0 {
+					return c.lift(cmd, f)
 				}
 				if f.Workloads[args[0]] == nil {
 					return failed("there is no workload %q; there are: %s", args[0], strings.Join(fleet.Sorted(f.Workloads), ", "))
@@ -503,4 +538,16 @@ func sayCommand(name, short string, fact func(workload string) events.Fact) *cob
 		},
 	}
 	return o.on(cmd, false)
+}
+
+// lift ends a halt of all purchases.
+func (c *client) lift(cmd *cobra.Command, f *fleet.Fleet) error {
+	if f.Halted == "" {
+		return failed("purchases are not halted; name a workload to resume: lowtide status lists them")
+	}
+	if err := c.say(cmd.Context(), events.PolicySet{By: user()}); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "lowtide may buy again; it was halted: %s\n", f.Halted)
+	return nil
 }

@@ -66,6 +66,9 @@ func (d *Decider) fold(e events.Event) {
 	case events.InstanceVerified:
 		if m := f.Machines[e.Machine]; m != nil && asked(m, e.Nonce) && m.Phase.Before(fleet.Verified) {
 			m.Phase = fleet.Verified
+			if !m.ReadyAt.IsZero() {
+				d.pace(m).Proof.Add(f.Now.Sub(m.ReadyAt))
+			}
 		}
 	case events.InstanceRejected:
 		if m := f.Machines[e.Machine]; m != nil && asked(m, e.Nonce) && m.Phase.Before(fleet.Rejected) {
@@ -73,6 +76,9 @@ func (d *Decider) fold(e events.Event) {
 			d.refuse(m.Offer.Pool(), "rejected: "+e.Cause)
 		}
 	case events.WorkloadStarted:
+		if m := f.Machines[e.Machine]; m != nil && e.Restore > 0 && e.Epoch > m.Run.Epoch {
+			d.pace(m).Restore.Add(e.Restore)
+		}
 		d.restored(e)
 		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.Running, Step: e.Step})
 	case events.WorkloadProgressed:
@@ -121,7 +127,7 @@ func (d *Decider) accept(w *fleet.Workload) {
 	if d.book == nil {
 		return // settle tries again; the first price wakes us
 	}
-	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy, f.Now)
+	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy.Measured(f), f.Now)
 	if why != "" {
 		w.Phase, w.Why, w.Ended = fleet.Refused, why, f.Now
 		d.announce(events.WorkloadRefused{Workload: w.Spec.Name, Why: why})
@@ -297,7 +303,19 @@ func (d *Decider) ready(m *fleet.Instance, id string) {
 	m.ID = cmp.Or(m.ID, id)
 	if m.Phase.Before(fleet.Ready) {
 		m.Phase, m.ReadyAt = fleet.Ready, d.state.Now
+		if !m.Bought.IsZero() {
+			d.pace(m).Boot.Add(m.ReadyAt.Sub(m.Bought))
+		}
 	}
+}
+
+// pace is what is known of the speed of a machine's cloud.
+func (d *Decider) pace(m *fleet.Instance) *fleet.Pace {
+	cloud := m.Offer.Cloud
+	if d.state.Paces[cloud] == nil {
+		d.state.Paces[cloud] = &fleet.Pace{}
+	}
+	return d.state.Paces[cloud]
 }
 
 // heard takes all that an agent knows, so that no other fact of it need have arrived.

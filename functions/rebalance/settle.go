@@ -54,6 +54,12 @@ func (d *Decider) settleWorkload(w *fleet.Workload) {
 	if next != nil && d.useless(next) || w.Next != "" && next == nil {
 		w.Next, next, w.Review = "", nil, time.Time{}
 	}
+	switch {
+	case w.Phase != fleet.Accepted || on != nil || next != nil:
+		w.Waiting = time.Time{}
+	case w.Waiting.IsZero():
+		w.Waiting = f.Now
+	}
 	if w.Phase != fleet.Accepted {
 		d.wind(w, on, next)
 		return

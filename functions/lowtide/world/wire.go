@@ -34,10 +34,10 @@ func (w *World) serve() {
 		func() fn.Function {
 			return census.New("census", install, w.Cloud, claims, listings, census.Options{Now: w.Host.Now, Fleet: fleetName})
 		},
-		func() fn.Function { return verify.New(orders, nil) },
+		func() fn.Function { return verify.New(orders, verify.Options{}) },
 		func() fn.Function {
 			return rebalance.New(rebalance.Config{
-				Fleet: fleetName, Install: install, States: w.States, Market: markets, Policy: policy, Batch: 64,
+				Fleet: fleetName, Install: install, States: w.States, Market: markets, Policy: policy, Tables: w.o.Tables, Batch: 64,
 			}).Function()
 		},
 		func() fn.Function { return provision.New("provision", w.Cloud, claims, carry) },

@@ -22,18 +22,27 @@ func (t *table) read(slot int, left, x float64) float64 {
 		return math.Inf(1)
 	}
 	left = math.Min(math.Max(left, 0), float64(t.left))
-	lo := min(int(left), t.left-1)
-	f := left - float64(lo)
+	lo := t.before(left)
+	f := (left - float64(t.kept[lo])) / float64(t.kept[lo+1]-t.kept[lo])
 	at, g := t.place(x)
-	a, b := t.row(lo, slot), t.row(lo+1, slot)
+	a, b := t.row(t.kept[lo], slot), t.row(t.kept[lo+1], slot)
 	below := float64(a[at])*(1-g) + float64(a[at+1])*g
 	above := float64(b[at])*(1-g) + float64(b[at+1])*g
 	return below*(1-f) + above*f
 }
 
+// before is the last kept time left at or before left, but one with another after it.
+func (t *table) before(left float64) int {
+	at := min(int(left), t.left-1)
+	for t.block[at] < 0 {
+		at--
+	}
+	return int(t.block[at])
+}
+
 // ridden is the value of an instance on spot in state i with some warm-up left: between the stages the table has.
 func (t *table) ridden(i int, warmup, left, x float64) float64 {
-	if warmup < 1e-3 {
+	if warmup < 1e-3 || x < -slop { // unsafe is +Inf, and a share of that would be no number
 		return t.read(t.spot(i, 0), left, x)
 	}
 	less, slot := 0.0, t.spot(i, 0)
