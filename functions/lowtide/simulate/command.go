@@ -59,6 +59,7 @@ type flags struct {
 	windows, gang    int
 	stdio            bool
 	study            string
+	seeds            int
 	seed             uint64
 }
 
@@ -72,6 +73,9 @@ func Command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.stdio {
 				return Serve(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			if f.study == "ablation" {
+				return f.ablate(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			traces, err := f.traces()
 			if err != nil {
@@ -92,7 +96,8 @@ func Command() *cobra.Command {
 	fs.Float64SliceVar(&f.deadlines, "deadlines", []float64{52, 60, 70}, "hours from the start")
 	fs.Float64SliceVar(&f.delay, "delays", []float64{0.05, 0.2}, "hours from a launch until work goes on")
 	fs.IntVar(&f.windows, "windows", 40, "jobs for each zone")
-	fs.StringVar(&f.study, "study", "", "instead of the table: halves (beside the reference policy, by halves of zones and time) or oracle (told parts of the future)")
+	fs.StringVar(&f.study, "study", "", "instead of the table: halves (beside the reference policy, by halves of zones and time) oracle (told parts of the future) or ablation (the ring on the fake cloud with one thing less)")
+	fs.IntVar(&f.seeds, "seeds", 16, "lives of a job for each line of the ablation")
 	fs.IntVar(&f.gang, "gang", 1, "instances a job needs at once, all or none")
 	fs.BoolVar(&f.stdio, "policy-stdio", false, "be a policy: answer job and tick messages on stdin, one JSON object a line")
 	fs.Uint64Var(&f.seed, "seed", 1, "of the built-in model")
@@ -184,7 +189,7 @@ func (f flags) run(ctx context.Context, traces []market.Trace, log io.Writer) ([
 	if f.study != "" {
 		study := studies[f.study]
 		if study == nil {
-			return nil, fmt.Errorf("--study %q: want halves or oracle", f.study)
+			return nil, fmt.Errorf("--study %q: want halves, oracle or ablation", f.study)
 		}
 		return study(ctx, f, traces, log)
 	}

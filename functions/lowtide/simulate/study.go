@@ -2,8 +2,11 @@ package simulate
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"lowtide/shared/market"
 	"lowtide/shared/plan/pool"
@@ -13,6 +16,7 @@ import (
 //
 //	halves    lowtide beside the reference, on each half of the zones and of the time apart
 //	oracle    lowtide told one thing about the future: what is missing information worth?
+//	ablation  the ring on the fake cloud with one thing less at a time (Ablation)
 var studies = map[string]func(context.Context, flags, []market.Trace, io.Writer) ([]Table, error){
 	"halves": halves,
 	"oracle": oracle,
@@ -194,4 +198,32 @@ func (b *blindfold) Choose(v pool.View) pool.Choice {
 	}
 	b.known[c.Zone] = false
 	return pool.Choice{Mode: pool.Idle, Zone: -1}
+}
+
+// ablate prints the ablation.
+func (f flags) ablate(ctx context.Context, out, log io.Writer) error {
+	if f.seeds < 1 {
+		return errors.New("--seeds: at least 1")
+	}
+	b := Ablation{Seeds: f.seeds, Work: 8 * time.Hour}
+	b.Done = bar(log, b.Lives())
+	all, err := b.Play(ctx)
+	if err != nil {
+		return err
+	}
+	switch f.output {
+	case "json":
+		enc := json.NewEncoder(out)
+		enc.SetIndent("", "  ")
+		return enc.Encode(all)
+	case "text":
+	default:
+		return fmt.Errorf("--output %q: want text or json", f.output)
+	}
+	fmt.Fprintf(out, "%d lives a line; cost over the work alone on demand; changes against \"as it is\" at 120 s, 95 %% intervals\n", f.seeds)
+	fmt.Fprintf(out, "  %-7s %-19s %6s %7s %18s %18s %9s\n", "notice", "", "missed", "cost", "change", "minutes again", "machines")
+	for _, w := range all {
+		fmt.Fprintf(out, "  %5.0f s %-19s %6d %7.4f %+9.4f ± %.4f %9.1f (%+.1f ± %.1f) %6.1f\n", w.Notice, w.Arm, w.Missed, w.Cost, w.Change, w.Within, w.Again, w.AgainBy, w.AgainIn, w.Machines)
+	}
+	return nil
 }
