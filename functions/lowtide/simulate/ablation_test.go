@@ -13,7 +13,7 @@ func TestTheRingIsPlayedWithOneThingLessAtATime(t *testing.T) {
 	if raced {
 		t.Skip("one life a notice and arm is too slow under the race detector; go test without -race plays it")
 	}
-	b := simulate.Ablation{Seeds: 1, Work: 90 * time.Minute}
+	b := simulate.Ablation{Seeds: 1, Work: 3 * time.Hour}
 	if os.Getenv("LOWTIDE_LONG") != "" {
 		b = simulate.Ablation{Seeds: 6, Work: 8 * time.Hour}
 	}
