@@ -58,7 +58,7 @@ type flags struct {
 	deadlines, delay []float64
 	windows, gang    int
 	stdio            bool
-	study            string
+	study, replay    string
 	seeds            int
 	seed             uint64
 }
@@ -73,6 +73,9 @@ func Command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.stdio {
 				return Serve(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			if f.replay != "" {
+				return f.played(cmd.Context(), cmd.OutOrStdout())
 			}
 			if f.study == "ablation" {
 				return f.ablate(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
@@ -96,6 +99,7 @@ func Command() *cobra.Command {
 	fs.Float64SliceVar(&f.deadlines, "deadlines", []float64{52, 60, 70}, "hours from the start")
 	fs.Float64SliceVar(&f.delay, "delays", []float64{0.05, 0.2}, "hours from a launch until work goes on")
 	fs.IntVar(&f.windows, "windows", 40, "jobs for each zone")
+	fs.StringVar(&f.replay, "replay", "", "what would other policies have done? a --state directory of lowtide run, or one with files of lowtide events")
 	fs.StringVar(&f.study, "study", "", "instead of the table: halves (beside the reference policy, by halves of zones and time) oracle (told parts of the future) or ablation (the ring on the fake cloud with one thing less)")
 	fs.IntVar(&f.seeds, "seeds", 16, "lives of a job for each line of the ablation")
 	fs.IntVar(&f.gang, "gang", 1, "instances a job needs at once, all or none")
