@@ -38,13 +38,18 @@ type judge struct {
 	real   func(time.Duration) time.Duration
 }
 
+// Kept is how long a machine's order and its answer are remembered after the last word on them; JetStream's buckets drop
+// them then. A benchmark takes minutes, and an order without an answer is given up within the hour.
+const Kept = 7 * 24 * time.Hour
+
 // New makes the function. orders is its own bucket: a key a machine. real turns lowtide's time into the wall time that a
 // runner measures; nil where they are the same.
 func New(orders store.Bucket, real func(time.Duration) time.Duration) fn.Function {
 	if real == nil {
 		real = func(d time.Duration) time.Duration { return d }
 	}
-	j := judge{orders, real}
+	kept := store.Expiring(orders, func(string, []byte) time.Duration { return Kept })
+	j := judge{kept, real}
 	return fn.New("verify", fn.Hear(j.ordered), fn.Hear(j.finished))
 }
 
