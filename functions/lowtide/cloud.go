@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
 	"time"
@@ -43,36 +44,48 @@ func readOutside(dir string) (o outside, err error) {
 
 // dialOutside reaches the cloud of a state: the one that is asked for, which must be the one of last time if there was one,
 // and no other than the state began with.
-func dialOutside(ctx context.Context, dir, url string) (*fake.Client, fake.About, error) {
+func dialOutside(ctx context.Context, dir, address string) (*fake.Client, fake.About, error) {
 	kept, err := readOutside(dir)
 	if err != nil {
 		return nil, fake.About{}, err
 	}
 	_, inside := os.Stat(filepath.Join(dir, "cloud"))
 	switch {
-	case url == "" && kept.URL == "":
+	case address == "" && kept.URL == "":
 		return nil, fake.About{}, nil
-	case url == "":
-		url = kept.URL
+	case address == "":
+		address = kept.URL
 	case kept.URL == "" && inside == nil:
 		return nil, fake.About{}, usage(fmt.Errorf("--cloud: %s began with a cloud inside the daemon; take another --state, or leave --cloud out", dir))
 	}
-	c, err := fake.Dial(ctx, url)
+	c, err := dialCloud(ctx, address)
 	if err != nil {
-		return nil, fake.About{}, nobody(fmt.Errorf("cloud %s: %w", url, err))
+		return nil, fake.About{}, err
 	}
 	about, err := c.About(ctx)
 	if err != nil {
-		return nil, fake.About{}, nobody(fmt.Errorf("cloud %s: %w", url, err))
+		return nil, fake.About{}, nobody(fmt.Errorf("cloud %s: %w", address, err))
 	}
 	if kept.ID != "" && kept.ID != about.ID {
-		return nil, fake.About{}, usage(fmt.Errorf("--cloud: %s bought at cloud %s, and at %s is another one (%s)", dir, kept.ID, url, about.ID))
+		return nil, fake.About{}, usage(fmt.Errorf("--cloud: %s bought at cloud %s, and at %s is another one (%s)", dir, kept.ID, address, about.ID))
 	}
-	b, err := json.Marshal(outside{url, about.ID})
+	b, err := json.Marshal(outside{address, about.ID})
 	if err != nil {
 		return nil, fake.About{}, err
 	}
 	return c, about, keep(filepath.Join(dir, "cloud.json"), b)
+}
+
+// dialCloud reaches a fake cloud.
+func dialCloud(ctx context.Context, address string) (*fake.Client, error) {
+	if u, err := url.Parse(address); err != nil || u.Scheme != "http" || u.Host == "" {
+		return nil, usage(fmt.Errorf("--cloud %q: want the URL that lowtide fakecloud prints, such as http://127.0.0.1:4711", address))
+	}
+	c, err := fake.Dial(ctx, address)
+	if err != nil {
+		return nil, nobody(fmt.Errorf("cloud %s does not answer: %w", address, err))
+	}
+	return c, nil
 }
 
 // keptClock is the clock of a directory from its first use on: the market goes on where it would be, whatever the speed

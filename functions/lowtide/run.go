@@ -67,8 +67,8 @@ func runCommand() *cobra.Command {
 			if err := checkSpeed(f.speed); err != nil {
 				return err
 			}
-			if f.lease <= 0 {
-				return usage(fmt.Errorf("--lease %s: want a duration above zero", f.lease))
+			if f.limit <= 0 {
+				return usage(fmt.Errorf("--limit %s: want a duration above zero", f.limit))
 			}
 			if f.state != "" {
 				return daemon(cmd.Context(), cmd.OutOrStdout(), f)
@@ -171,7 +171,7 @@ func demo(ctx context.Context, out io.Writer, f runFlags) error {
 			}
 			return failed("stopped; every machine is ended")
 		case <-limit:
-			say("lowtide", "the story takes too long; every machine is ended")
+			say("lowtide", "the story takes too long; its machines are ended with it")
 			over = true
 		case h := <-heard:
 			if line := t.Hear(h.at, h.event); line != "" {
@@ -224,8 +224,22 @@ func (d *deck) why() error {
 	return d.err
 }
 
+// leastLease is the shortest time without contact after which a machine may end itself, in market time and on the wall: an
+// agent knocks once a second, and one that is only slow must not be bought again and again.
+const leastLease, leastLeaseReal = 5 * time.Minute, 5 * time.Second
+
+func checkLease(lease time.Duration, c fn.Clock) error {
+	if least := max(leastLease, time.Duration(float64(leastLeaseReal)*max(c.Speed, 1))); lease < least {
+		return usage(fmt.Errorf("--lease %s: want %s at least, at %g market seconds in a second", lease, least, max(c.Speed, 1)))
+	}
+	return nil
+}
+
 // begin starts ring and functions, and the cloud where it is in this process.
 func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err error) {
+	if err := checkLease(f.lease, p.clock); err != nil {
+		return nil, err
+	}
 	install, err := installation(dir)
 	if err != nil {
 		return nil, err
