@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -94,21 +95,24 @@ func keptClock(dir string, speed float64) (fn.Clock, error) {
 	file := filepath.Join(dir, "clock")
 	b, err := os.ReadFile(file)
 	if err == nil {
-		c, err := fn.ParseClock(string(b))
-		if err != nil {
-			return c, usage(fmt.Errorf("%s: %w", file, err))
+		text := strings.TrimSpace(string(b))
+		c, err := fn.ParseClock(text)
+		if text == "" || err != nil && text != wallClock {
+			return c, usage(fmt.Errorf("%s: %q is no clock: want origin,start,speed, or %q; all times of this state are told by it", file, text, wallClock))
 		}
 		return c, nil
 	}
 	if !errors.Is(err, os.ErrNotExist) {
 		return fn.Clock{}, err
 	}
-	var c fn.Clock // wall time
-	if speed != 1 {
-		c = fn.Clock{Origin: origin, Start: time.Now(), Speed: speed}
+	if speed == 1 {
+		return fn.Clock{}, keep(file, []byte(wallClock))
 	}
+	c := fn.Clock{Origin: origin, Start: time.Now(), Speed: speed}
 	return c, keep(file, []byte(c.String()))
 }
+
+const wallClock = "wall"
 
 // cloudCommand is the fake cloud as a process of its own.
 func cloudCommand() *cobra.Command {

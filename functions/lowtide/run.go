@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -20,12 +21,14 @@ import (
 
 	"lowtide/events"
 	"lowtide/functions/lowtide/story"
+	"lowtide/functions/rebalance"
 	"lowtide/shared/bus"
 	"lowtide/shared/fn"
 	"lowtide/shared/market"
 	"lowtide/shared/plan"
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/fake"
+	"lowtide/shared/store"
 )
 
 // demoPolicy suits the fake cloud, whose machines boot in half a minute, and a clock that runs some hundred times too
@@ -212,6 +215,7 @@ type deck struct {
 	local *fake.Cloud // nil: the cloud lives elsewhere
 	procs *fake.Processes
 	stop  context.CancelFunc
+	lost  bool            // the store is empty, and should not be
 	over  <-chan struct{} // closed when it stops, by itself too
 	all   sync.WaitGroup
 	err   error
@@ -236,15 +240,16 @@ func checkLease(lease time.Duration, c fn.Clock) error {
 }
 
 // begin starts ring and functions, and the cloud where it is in this process.
-func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err error) {
+func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err error) {
 	if err := checkLease(f.lease, p.clock); err != nil {
 		return nil, err
 	}
+	_, fresh := os.Stat(filepath.Join(dir, "installation"))
 	install, err := installation(dir)
 	if err != nil {
 		return nil, err
 	}
-	d = &deck{}
+	d := &deck{}
 	ctx, d.stop = context.WithCancel(ctx)
 	d.over = ctx.Done()
 	defer func() {
@@ -271,6 +276,9 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	if err != nil {
 		return nil, err
 	}
+	if d.lost, err = d.storeLost(ctx, fresh == nil); err != nil {
+		return nil, err
+	}
 	if err := d.lookFirst(ctx, functions); err != nil {
 		return nil, err
 	}
@@ -285,6 +293,19 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	return d, address{
 		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Policy: d.policy,
 	}.write(f.state)
+}
+
+// storeLost says that a directory that was used before has no fleet any more. A decider saves its fleet at its first fact.
+func (d *deck) storeLost(ctx context.Context, used bool) (bool, error) {
+	if !used {
+		return false, nil
+	}
+	states, err := store.Existing(ctx, d.js, fleetsBucket)
+	if err != nil {
+		return false, err
+	}
+	f, _, err := rebalance.Fleet(ctx, states, d.fleet)
+	return f == nil, err
 }
 
 // lookFirst lets census list the account before anybody decides: where the store was lost or restored from a backup, the
@@ -363,17 +384,21 @@ func (d *deck) end(all bool) {
 func installation(dir string) (string, error) {
 	file := filepath.Join(dir, "installation")
 	b, err := os.ReadFile(file)
-	switch {
-	case err == nil && len(b) == 0:
-		return "", fmt.Errorf("%s is empty: the machines that carry its id cannot be told from others'; restore it from the label of one of them", file)
-	case err == nil:
-		return string(b), nil
-	case !errors.Is(err, os.ErrNotExist):
+	if errors.Is(err, os.ErrNotExist) {
+		id := strings.ToLower(rand.Text()[:12])
+		return id, keep(file, []byte(id))
+	}
+	if err != nil {
 		return "", err
 	}
-	id := strings.ToLower(rand.Text()[:12])
-	return id, keep(file, []byte(id))
+	id := strings.TrimSpace(string(b))
+	if !plainID.MatchString(id) {
+		return "", usage(fmt.Errorf("%s holds no installation id (4 to 40 of a-z, 0-9): the machines that carry it cannot be told from others'; restore it from the label of one of them", file))
+	}
+	return id, nil
 }
+
+var plainID = regexp.MustCompile(`^[a-z0-9]{4,40}$`)
 
 type heard struct {
 	at    time.Time
@@ -459,6 +484,9 @@ func daemon(ctx context.Context, out io.Writer, f runFlags) error {
 		return err
 	}
 	defer d.end(false)
+	if d.lost {
+		fmt.Fprintf(out, "lowtide: the store in %s is empty, although the directory was used before: workloads and purchases of then are not known any more; machines that still run are told by status\n", f.state)
+	}
 	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", m.name, max(m.clock.Speed, 1), f.state, f.state)
 	<-d.over
 	return d.why()

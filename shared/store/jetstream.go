@@ -72,6 +72,21 @@ func open(ctx context.Context, js jetstream.JetStream, name string, replicas int
 	return &bucket{js, s, "$KV." + name + ".", nil}, nil
 }
 
+// Existing is a bucket that somebody else made, for who only reads it: nothing is written by opening it. ErrNotFound if it is
+// not there.
+func Existing(ctx context.Context, js jetstream.JetStream, name string) (Bucket, error) {
+	s, err := js.Stream(ctx, "KV_"+name)
+	switch {
+	case errors.Is(err, jetstream.ErrStreamNotFound):
+		return nil, fmt.Errorf("bucket %s: %w", name, ErrNotFound)
+	case err != nil:
+		return nil, fmt.Errorf("bucket %s: %w", name, err)
+	case s.CachedInfo().Config.AllowDirect:
+		return nil, fmt.Errorf("bucket %s: reads may be answered by a follower (allow_direct is on)", name)
+	}
+	return &bucket{js, s, "$KV." + name + ".", nil}, nil
+}
+
 // makeStream retries for 20 s: a young cluster may refuse, or never answer, before its leaders are known.
 func makeStream(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	for deadline := time.Now().Add(20 * time.Second); ; {
