@@ -167,7 +167,10 @@ func demo(ctx context.Context, out io.Writer, f runFlags) error {
 	defer look.Stop()
 	for over := false; !over; {
 		select {
-		case <-ctx.Done():
+		case <-d.over:
+			if err := d.why(); err != nil {
+				return failed("stopped, every machine is ended: %v", err)
+			}
 			return failed("stopped; every machine is ended")
 		case <-limit:
 			say("lowtide", "the story takes too long; every machine is ended")
@@ -211,8 +214,16 @@ type deck struct {
 	local *fake.Cloud // nil: the cloud lives elsewhere
 	procs *fake.Processes
 	stop  context.CancelFunc
+	over  <-chan struct{} // closed when it stops, by itself too
 	all   sync.WaitGroup
 	err   error
+}
+
+// why is what made it stop by itself; nil if it was told to.
+func (d *deck) why() error {
+	d.stop()
+	d.all.Wait()
+	return d.err
 }
 
 // begin starts ring and functions, and the cloud where it is in this process.
@@ -223,6 +234,7 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	}
 	d = &deck{}
 	ctx, d.stop = context.WithCancel(ctx)
+	d.over = ctx.Done()
 	defer func() {
 		if err != nil {
 			d.end(true)
@@ -263,7 +275,7 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	d.all.Go(func() { d.tick(ctx, 30*time.Second) })
 	d.all.Go(func() { d.notices(ctx) })
 	return d, address{
-		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Dir: dir, Policy: d.policy,
+		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Policy: d.policy,
 	}.write(f.state)
 }
 
@@ -440,8 +452,8 @@ func daemon(ctx context.Context, out io.Writer, f runFlags) error {
 	}
 	defer d.end(false)
 	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", m.name, max(m.clock.Speed, 1), f.state, f.state)
-	<-ctx.Done()
-	return d.err
+	<-d.over
+	return d.why()
 }
 
 // place is where machines are bought, and in what time.

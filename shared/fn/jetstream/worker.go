@@ -141,7 +141,12 @@ func (w *worker) ensure(ctx context.Context) error {
 		return err
 	}
 	w.gate = gate{}
-	return bus.CheckConsumer(w.con.CachedInfo(), heartbeat)
+	// Asked anew: a server that has just started answers an update with what it had read from its disk.
+	info, err := w.con.Info(ctx)
+	if err != nil {
+		return err
+	}
+	return bus.CheckConsumer(info, heartbeat)
 }
 
 // reclaim lets the server take back what a process that died had in hand, which would otherwise wait for ackWait: under a
