@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -37,7 +38,7 @@ var demoPolicy = plan.Policy{
 
 type runFlags struct {
 	data, state, cloud string
-	notify             string
+	notify, bucket     string
 	speed              float64
 	limit, lease       time.Duration
 	seed               uint64
@@ -80,6 +81,7 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.data, "data", "", "directory of recorded spot traces to replay; empty: the built-in market model")
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
+	cmd.Flags().StringVar(&f.bucket, "bucket", "", "URL of the bucket that checkpoints and logs go to (file://, s3://, azblob://; see the README); empty: a directory in --state")
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
@@ -255,7 +257,11 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	} else if err = d.openCloud(ctx, dir, f, p.traces); err != nil {
 		return nil, err
 	}
-	data, err := userData(d.ring, dir)
+	key, err := checkpointKey(dir)
+	if err != nil {
+		return nil, err
+	}
+	data, err := userData(d.ring, dir, f.bucket, key)
 	if err != nil {
 		return nil, err
 	}
@@ -275,7 +281,7 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	d.all.Go(func() { d.tick(ctx, 30*time.Second) })
 	d.all.Go(func() { d.notices(ctx) })
 	return d, address{
-		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Policy: d.policy,
+		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Key: key, Policy: d.policy,
 	}.write(f.state)
 }
 
@@ -353,18 +359,14 @@ func (d *deck) end(all bool) {
 
 // installation is the random id that marks machines as ours; it outlives the store.
 func installation(dir string) (string, error) {
-	file := filepath.Join(dir, "installation")
-	b, err := os.ReadFile(file)
-	switch {
-	case err == nil && len(b) == 0:
-		return "", fmt.Errorf("%s is empty: the machines that carry its id cannot be told from others'; restore it from the label of one of them", file)
-	case err == nil:
-		return string(b), nil
-	case !errors.Is(err, os.ErrNotExist):
-		return "", err
-	}
-	id := strings.ToLower(rand.Text()[:12])
-	return id, keep(file, []byte(id))
+	return keepOnce(filepath.Join(dir, "installation"), func() string { return strings.ToLower(rand.Text()[:12]) },
+		"the machines that carry its id cannot be told from others'; restore it from the label of one of them")
+}
+
+// checkpointKey is what names and seals checkpoints, in hex. Without it none can be restored: it outlives the store too.
+func checkpointKey(dir string) (string, error) {
+	return keepOnce(filepath.Join(dir, "checkpoint-key"), func() string { return hex.EncodeToString([]byte(rand.Text())) },
+		"no checkpoint can be read without it; restore it from a backup of the state directory")
 }
 
 type heard struct {
