@@ -77,15 +77,11 @@ type Option struct {
 // Make decides about the workloads of a fleet whose Review has come, in order of their names. Its plans have no ids or
 // machine names: whoever takes one over gives those.
 func Make(f *fleet.Fleet, book *Book, by Oracle, p Policy, now time.Time) []Decision {
-	due := map[string]*fleet.Workload{} // few of many, most times: only they are sorted
-	for name, w := range f.Workloads {
-		if w.Phase == fleet.Accepted && !now.Before(w.Review) {
-			due[name] = w
-		}
-	}
 	var out []Decision
-	for _, name := range fleet.Sorted(due) {
-		out = append(out, Decide(f, book, by, p, due[name], now))
+	for _, name := range fleet.Sorted(f.Workloads) {
+		if w := f.Workloads[name]; w.Phase == fleet.Accepted && !now.Before(w.Review) {
+			out = append(out, Decide(f, book, by, p, w, now))
+		}
 	}
 	return out
 }
