@@ -22,7 +22,6 @@ import (
 	"lowtide/shared/fn"
 	host "lowtide/shared/fn/jetstream"
 	"lowtide/shared/market"
-	"lowtide/shared/plan"
 	"lowtide/shared/provider/fake"
 	"lowtide/shared/store"
 )
@@ -56,13 +55,7 @@ func spec(name string, seed, steps int) fleet.Spec {
 }
 
 // bubble runs a story in fake time. The cloud's clock, launcher and names are set here.
-func bubble(t *testing.T, c fake.Config, story func(t *testing.T, b *bed)) {
-	t.Helper()
-	bubbleUnder(t, demoPolicy, c, story)
-}
-
-// bubbleUnder is bubble under a policy.
-func bubbleUnder(t *testing.T, p plan.Policy, c fake.Config, story func(t *testing.T, b *bed)) {
+func bubble(t *testing.T, c fake.Config, story func(t *testing.T, b *bed), before ...func(*bed)) {
 	t.Helper()
 	// The packer keeps channels for its life, which must not belong to the first bubble.
 	packed, err := new(fleet.Encoder).Encode(fleet.New("f", "install"))
@@ -72,10 +65,10 @@ func bubbleUnder(t *testing.T, p plan.Policy, c fake.Config, story func(t *testi
 	if err != nil {
 		t.Fatal(err)
 	}
-	natstest.Bubble(t, func(t *testing.T, s *embedded.Server) { story(t, newBed(t, s, p, c)) })
+	natstest.Bubble(t, func(t *testing.T, s *embedded.Server) { story(t, newBed(t, s, c, before...)) })
 }
 
-func newBed(t *testing.T, s *embedded.Server, p plan.Policy, c fake.Config) *bed {
+func newBed(t *testing.T, s *embedded.Server, c fake.Config, before ...func(*bed)) *bed {
 	nc, js := natstest.Connect(t, s)
 	h, err := host.New(nc, host.Options{Fleet: "f"})
 	if err != nil {
@@ -83,7 +76,10 @@ func newBed(t *testing.T, s *embedded.Server, p plan.Policy, c fake.Config) *bed
 	}
 	b := &bed{
 		t: t, log: &agenttest.Log{}, saved: &agenttest.Store{}, machines: map[string]*rented{},
-		deck: &deck{ring: &ring{fleet: "f", install: "install", policy: p, server: s, nc: nc, js: js, host: h}},
+		deck: &deck{ring: &ring{fleet: "f", install: "install", policy: demoPolicy, server: s, nc: nc, js: js, host: h}},
+	}
+	for _, set := range before {
+		set(b)
 	}
 	c.Launcher = fake.Callbacks{OnBoot: b.boot, OnKill: b.kill}
 	c.Now = b.clock.Now

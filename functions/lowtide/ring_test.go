@@ -327,7 +327,7 @@ func TestPriceThatFallsElsewhereMovesTheWorkloadWhenItPays(t *testing.T) {
 // billed plays a job of an hour, due in four, on zones of which the second is dearer until its price falls to some level
 // after half an hour, and returns what the cloud billed and on how many machines.
 func billed(t *testing.T, p plan.Policy, to float64, look func(*testing.T, *bed)) (usd float64, machines int) {
-	bubbleUnder(t, p, fake.Config{Traces: zones([]float64{1}, falling(to))}, func(t *testing.T, b *bed) {
+	bubble(t, fake.Config{Traces: zones([]float64{1}, falling(to))}, func(t *testing.T, b *bed) {
 		job := spec("train", 13, 360)
 		job.Deadline = b.clock.Now().Add(4 * time.Hour).UTC()
 		b.say(events.WorkloadSubmitted{Spec: job})
@@ -339,7 +339,7 @@ func billed(t *testing.T, p plan.Policy, to float64, look func(*testing.T, *bed)
 		if look != nil {
 			look(t, b)
 		}
-	})
+	}, func(b *bed) { b.policy = p })
 	return usd, machines
 }
 

@@ -14,26 +14,15 @@ const (
 	absurd      = 20             // times off: not a price
 	trustFor    = 24 * time.Hour // a price before is compared with for so long
 	hazardAfter = 10.0           // machine-hours of a pool before its hazard is told
+	leastGPU    = 0.01           // USD for an hour of one GPU: less is no price
+	mostGPU     = 150.0
+	rounding    = 0.01 // spot may be so much above on demand
 )
 
-// normalise turns quotes into USD an instance-hour, or into unknown where the quote cannot be true.
+// normalise turns quotes into what this user pays, or into unknown where the quote cannot be true, or has not been
+// near what was trusted a while ago.
 func (p *prices) normalise(b *Book, offers []fleet.Offer, now time.Time) []fleet.Offer {
-	onDemand := map[string]float64{} // by type, the cheapest of what was quoted
-	for i := range offers {
-		o := &offers[i]
-		h, err := p.opts.Rates.Hourly(o.Price, o.GPUs)
-		o.Hourly = fleet.Maybe[fleet.Money]{}
-		if err != nil || h.Amount.Sign() <= 0 {
-			continue
-		}
-		o.Hourly = fleet.Known(h)
-		if o.Market == fleet.OnDemand {
-			key := o.Cloud + "/" + o.Type
-			if was := onDemand[key]; was == 0 || h.Float() < was {
-				onDemand[key] = h.Float()
-			}
-		}
-	}
+	offers, _ = Judge(p.opts.Book, offers, now)
 	for i := range offers {
 		o := &offers[i]
 		price, ok := o.PerHour()
@@ -41,13 +30,87 @@ func (p *prices) normalise(b *Book, offers []fleet.Offer, now time.Time) []fleet
 			continue
 		}
 		was := b.Trusted[o.Pool()]
-		if off(price, was.Hourly) && now.Sub(was.At) < trustFor || o.Market != fleet.OnDemand && off(price, onDemand[o.Cloud+"/"+o.Type]) {
+		if off(price, was.Hourly) && now.Sub(was.At) < trustFor {
 			o.Hourly = fleet.Maybe[fleet.Money]{}
 			continue
 		}
 		b.Trusted[o.Pool()] = Trusted{price, now}
 	}
 	return offers
+}
+
+// Judge sets what each offer costs this user an hour, in USD, and says by pool why a quote is not believed: its Hourly
+// is unknown then, and it must not be planned on. It judges one cloud's offers together:
+//
+//   - a price that is not above zero, in no currency, or in one without an exchange rate;
+//   - less than 0.01 or more than 150 USD for an hour of one GPU;
+//   - spot or reserved that is 20 times off what the type costs on demand anywhere;
+//   - spot above on demand in the same place, by more than rounding: a fault of data, as a rule;
+//   - all spot, where most of ten or more spot prices equal on demand to the cent: the column was copied.
+func Judge(book fleet.Book, offers []fleet.Offer, now time.Time) ([]fleet.Offer, map[string]string) {
+	why := map[string]string{}
+	onDemand, here := map[string]float64{}, map[string]float64{} // cheapest by type; by type and place
+	for i := range offers {
+		o := &offers[i]
+		_, mine, err := book.Hourly(*o, now)
+		o.Hourly = fleet.Maybe[fleet.Money]{}
+		if err != nil {
+			why[o.Pool()] = err.Error()
+			continue
+		}
+		if each := mine.Float() / float64(max(o.GPUs, 1)); o.GPUs > 0 && (each < leastGPU || each > mostGPU) {
+			why[o.Pool()] = fmt.Sprintf("%.4f USD for an hour of one GPU is not plausible", each)
+			continue
+		}
+		o.Hourly = fleet.Known(mine)
+		if o.Market == fleet.OnDemand {
+			lowest(onDemand, o.Cloud+"/"+o.Type, mine.Float())
+			lowest(here, place(*o), mine.Float())
+		}
+	}
+	spot, equal := 0, 0
+	for i := range offers {
+		o := &offers[i]
+		price, ok := o.PerHour()
+		if !ok || o.Market == fleet.OnDemand {
+			continue
+		}
+		there := here[place(*o)]
+		if o.Market == fleet.Spot && there > 0 {
+			spot++
+			if math.Abs(price-there) < 0.00005 {
+				equal++
+			}
+		}
+		switch {
+		case off(price, onDemand[o.Cloud+"/"+o.Type]):
+			why[o.Pool()] = fmt.Sprintf("%.4f USD/h is %d times off what the type costs on demand", price, absurd)
+		case o.Market == fleet.Spot && there > 0 && price > there*(1+rounding):
+			why[o.Pool()] = fmt.Sprintf("spot at %.4f USD/h is above on demand at %.4f", price, there)
+		default:
+			continue
+		}
+		o.Hourly = fleet.Maybe[fleet.Money]{}
+	}
+	if spot >= 10 && equal > spot/2 {
+		for i := range offers {
+			if o := &offers[i]; o.Market == fleet.Spot {
+				o.Hourly = fleet.Maybe[fleet.Money]{}
+				why[o.Pool()] = fmt.Sprintf("%d of %d spot prices equal on demand to the cent: the spot feed is not believed", equal, spot)
+			}
+		}
+	}
+	return offers, why
+}
+
+func place(o fleet.Offer) string {
+	return o.Cloud + "/" + o.Account + "/" + o.Region + "/" + o.Zone + "/" + o.Type
+}
+
+func lowest(m map[string]float64, key string, v float64) {
+	if was, ok := m[key]; !ok || v < was {
+		m[key] = v
+	}
 }
 
 // off says that two known prices cannot both be right.

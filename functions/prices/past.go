@@ -48,6 +48,9 @@ func (b *Book) launched(key string, e events.InstanceLaunched) {
 }
 
 func (b *Book) interrupted(key string, e events.InstanceInterrupted, at time.Time) {
+	if e.Action == events.ActionEnded {
+		return // our own end of it echoes like this too: it says nothing about the market
+	}
 	for k, l := range b.Live { // a cloud's own notice has its id alone
 		if k == key || e.ID != "" && l.ID == e.ID {
 			l.Interrupted = true

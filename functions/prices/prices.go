@@ -6,8 +6,9 @@
 //   - price.changed is said for a change that matters: a price that moved by Options.Matters, a pool that came, went, ran
 //     out or has stock again. Its digest is that of the region's offers in the object store.
 //   - A cloud that cannot be asked keeps its last offers; their age is told by Book.Age.
-//   - A price that cannot be true is never planned on: not above zero, without an exchange rate, or more than 20 times
-//     off what the pool cost before, or what the type costs on demand. Its Hourly is unknown, and the summary says why.
+//   - A price that cannot be true is never planned on (Judge, and 20 times off what the pool cost a day before). Its
+//     Hourly is unknown, and the summary says so. What must be paid for a term, used or not, is not planned on either.
+//   - An account that sold something and now answers with nothing is not believed: it keeps its last offers.
 //   - Purchases, refusals, hours and interruptions are counted once each, by their place in the stream.
 //   - Of each spot pool it is known since when it is to be had, or not, how much of the last day it was, how often it went
 //     against what is ordinary, and its usual price. A stock that a cloud does not tell is taken from purchases,
@@ -40,7 +41,7 @@ type Options struct {
 	Now     func() time.Time // lowtide's time; time.Now
 	Every   time.Duration    // least time between two questions to one account; 20 s
 	Matters float64          // a price change that is told, as a share; 0.005
-	Rates   fleet.Rates      // to USD; none are needed for prices in USD
+	Book    fleet.Book       // exchange rates, the user's deals and own quotes; the zero Book pays what is quoted, in USD
 	Batch   int              // most facts in one call; 100
 }
 
@@ -203,6 +204,16 @@ func (p *prices) ask(ctx context.Context, b *Book, now time.Time) {
 			b.Failed[key] = provider.Word(err)
 			continue
 		}
+		if len(offers) == 0 && b.sells(tr.Cloud, tr.Account) {
+			b.Failed[key] = "empty"
+			continue
+		}
+		for _, o := range p.opts.Book.Prices {
+			if o.Cloud == tr.Cloud {
+				o.Account = tr.Account
+				offers = append(offers, o)
+			}
+		}
 		seen := map[string]fleet.Offer{} // sold now, or before
 		for pool, o := range b.Offers {
 			if o.Cloud == tr.Cloud && o.Account == tr.Account {
@@ -216,6 +227,15 @@ func (p *prices) ask(ctx context.Context, b *Book, now time.Time) {
 		b.looks(seen, now)
 		b.Asked[key] = now
 	}
+}
+
+func (b *Book) sells(cloud, account string) bool {
+	for _, o := range b.Offers {
+		if o.Cloud == cloud && o.Account == account {
+			return true
+		}
+	}
+	return false
 }
 
 // save writes the book, and then the market that follows from it. A crash between the two is made good by the next
@@ -257,6 +277,9 @@ func (b *Book) markets(now time.Time) fleet.Markets {
 	}
 	for _, pool := range fleet.Sorted(b.Offers) {
 		o := b.Offers[pool]
+		if o.Term > 0 {
+			continue // nobody commits to months by a plan
+		}
 		if past := m.Pools[pool]; past != nil && past.Hours >= hazardAfter {
 			o.Hazard = fleet.Known(float64(past.Interruptions) / past.Hours)
 		}

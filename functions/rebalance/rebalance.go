@@ -33,6 +33,7 @@ import (
 type Config struct {
 	Fleet   string       // its name
 	Install string       // random id of the installation: labels say it, so that others' machines are never ours
+	Era     string       // of a state that begins now, random: after a lost store no plan or machine has an old one's name; "" for a throw-away one
 	States  store.Bucket // holds the fleet under its name
 	Market  store.Bucket // written by prices: under fleet.MarketKey
 	Policy  plan.Policy
@@ -60,6 +61,9 @@ type Decider struct {
 	enc   fleet.Encoder
 	fresh bool // nothing has been said since this process began
 	aside aside
+
+	workloads order[*fleet.Workload]
+	machines  order[*fleet.Instance]
 }
 
 // New makes a decider.
@@ -141,6 +145,7 @@ func (d *Decider) load(ctx context.Context, batch []fn.Delivery) error {
 		}
 		if f == nil {
 			f = fleet.New(d.cfg.Fleet, d.cfg.Install)
+			f.Era = d.cfg.Era
 		}
 		d.state, d.rev, d.fresh = f, rev, true
 	}
@@ -235,8 +240,11 @@ func (d *Decider) adopt(p *fleet.Plan) {
 	d.announce(events.PlanProposed{Plan: *p})
 }
 
-// id makes a name from the state's counter.
+// id makes a name from the state's counter and its era.
 func (d *Decider) id(prefix string) string {
 	d.state.Next++
-	return fmt.Sprintf("%s%d", prefix, d.state.Next)
+	if d.state.Era == "" {
+		return fmt.Sprintf("%s%d", prefix, d.state.Next)
+	}
+	return fmt.Sprintf("%s%d-%s", prefix, d.state.Next, d.state.Era)
 }

@@ -25,6 +25,7 @@ type Fleet struct {
 	Applied   Position                `json:"applied"`          // folded up to and including this
 	Now       time.Time               `json:"now"`              // time of the newest fact; never goes back
 	Next      uint64                  `json:"next"`             // counter behind every id made here
+	Era       string                  `json:"era,omitempty"`    // part of every id: a state begun anew, after a loss, gives no old name again
 	WakeAt    time.Time               `json:"wake_at,omitzero"` // when the host must wake us at the latest
 	Halted    string                  `json:"halted,omitempty"` // why nothing may be bought (panic, restored backup); "" is normal
 	Workloads map[string]*Workload    `json:"workloads"`

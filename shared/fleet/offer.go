@@ -24,11 +24,17 @@ type Offer struct {
 	Type    string `json:"type"`
 	Market  Market `json:"market"`
 
-	GPU  string `json:"gpu,omitempty"` // canonical model, "V100"
-	GPUs int    `json:"gpus,omitempty"`
+	GPU    string `json:"gpu,omitempty"` // canonical model, "V100"
+	GPUs   int    `json:"gpus,omitempty"`
+	Form   string `json:"form,omitempty"`   // "SXM4", "PCIe"; "": not told
+	Memory int    `json:"memory,omitempty"` // GB of one GPU, as its maker counts; 0: not told
 
 	Price  Price          `json:"price"`           // as the cloud quotes it
-	Hourly Maybe[Money]   `json:"hourly,omitzero"` // the same in USD per instance-hour; unknown is never planned on
+	Hourly Maybe[Money]   `json:"hourly,omitzero"` // what this account pays, in USD per instance-hour; unknown is never planned on
+	Term   time.Duration  `json:"term,omitempty"`  // must be paid for so long, used or not; 0: by the hour. Never planned on.
+	Quoted time.Time      `json:"quoted,omitzero"` // when the price was set down, where it is older than the answer it came in
+	Egress Maybe[Money]   `json:"egress,omitzero"` // a GB out to the internet
+	Disk   Maybe[Money]   `json:"disk,omitzero"`   // a GB-month of disk beyond what the price includes
 	Stock  Maybe[int]     `json:"stock,omitzero"`  // machines to be had now; unknown is tried
 	Speed  Maybe[float64] `json:"speed,omitzero"`  // work per hour against the workload's reference machine; unknown counts as 1
 	Hazard Maybe[float64] `json:"hazard,omitzero"` // measured interruptions per hour
@@ -39,7 +45,11 @@ type Offer struct {
 
 // Pool names the market that this offer comes from; refusals and hazards are kept by it.
 func (o Offer) Pool() string {
-	return strings.Join([]string{o.Cloud, o.Account, o.Region, o.Zone, o.Type, string(o.Market)}, "/")
+	pool := strings.Join([]string{o.Cloud, o.Account, o.Region, o.Zone, o.Type, string(o.Market)}, "/")
+	if o.Term > 0 {
+		pool += "/" + o.Term.String()
+	}
+	return pool
 }
 
 // PerHour is the normalised price, or false where it is not known.

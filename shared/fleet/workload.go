@@ -20,6 +20,7 @@ type Spec struct {
 	Name               string            `json:"name"`
 	Run                []string          `json:"run"` // command and arguments
 	Env                map[string]string `json:"env,omitempty"`
+	Tags               map[string]string `json:"tags,omitempty"`    // whose it is: "team" routes what people are told
 	GPUs               int               `json:"gpus,omitempty"`    // GPUs on one machine; 0 takes any
 	Models             []string          `json:"models,omitempty"`  // canonical GPU models that will do; none: all
 	Clouds             []string          `json:"clouds,omitempty"`  // allowed clouds; none: all

@@ -64,10 +64,11 @@ type Labels struct {
 // State is a machine's state at the cloud.
 type State string
 
-// The states. A stopped or preempted machine that still bills is Running here with Kept set by the adapter.
+// The states.
 const (
 	Pending State = "pending"
 	Running State = "running"
+	Stopped State = "stopped" // does not run and bills its disk: outbid, stopped from outside, switched off
 	Ending  State = "ending"
 	Gone    State = "gone" // does not bill any more
 )

@@ -34,7 +34,7 @@ func (w *World) serve() {
 		func() fn.Function {
 			return census.New("census", install, w.Cloud, claims, listings, census.Options{Now: w.Host.Now, Fleet: fleetName})
 		},
-		func() fn.Function { return verify.New(orders, nil) },
+		func() fn.Function { return verify.New(orders, verify.Options{}) },
 		func() fn.Function {
 			return rebalance.New(rebalance.Config{
 				Fleet: fleetName, Install: install, States: w.States, Market: markets, Policy: policy, Tables: w.o.Tables, Batch: 64,

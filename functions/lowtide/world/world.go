@@ -18,6 +18,8 @@ import (
 	"lowtide/functions/rebalance"
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn/memory"
+	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 	"lowtide/shared/market"
 	"lowtide/shared/plan/pool"
 	"lowtide/shared/provider/fake"
@@ -155,9 +157,13 @@ func Proof(machine string, b fleet.Benchmark, throttle float64) events.Benchmark
 	if throttle > 0 {
 		ratio, verdict, causes = throttle, "fail", []string{"slow"}
 	}
+	usual := gpu.ProfileOf("cpu")
 	return events.BenchmarkFinished{
-		Machine: machine, Nonce: b.Nonce, Backend: "cpu", Suite: b.Suite, Elapsed: 90 * time.Second, Verdict: verdict, Causes: causes, Product: b.Nonce,
-		Devices: []events.Device{{Name: "V100", Measured: 100 * ratio, Rated: 100, Ratio: ratio, Lower: ratio - 0.01, Upper: ratio + 0.01}},
+		Machine: machine, Nonce: b.Nonce, Backend: "cpu", Suite: b.Suite, Size: usual.Size, Elapsed: 90 * time.Second, Verdict: verdict, Causes: causes,
+		Devices: []events.Device{{
+			Name: "V100", Measured: 100 * ratio, Rated: 100, Ratio: ratio, Lower: ratio - 0.01, Upper: ratio + 0.01,
+			Work: usual.Measure, Checksum: product.Expected(b.Nonce, usual.Size),
+		}},
 	}
 }
 

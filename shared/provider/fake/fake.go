@@ -15,8 +15,10 @@ package fake
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -63,6 +65,7 @@ type Config struct {
 
 	Now      func() time.Time                  // lowtide's time; time.Now
 	Real     func(time.Duration) time.Duration // how long that takes on the wall; as long
+	Clock    string                            // Now in words, for those who must reckon in the same time; "": wall time
 	Launcher Launcher                          // nil: machines only bill
 	Metadata string                            // URL that machines reach Serve at; "": they are told none
 	OnNotice func(Notice)                      // called for each notice, never beside another call
@@ -108,6 +111,7 @@ type Cloud struct {
 	cfg Config
 
 	mu      sync.Mutex
+	id      string    // random, as old as the bill
 	clock   time.Time // everything due by then has happened
 	rentals map[string]*Rental
 	order   []string // ids as they were sold
@@ -145,6 +149,10 @@ func Open(cfg Config) (*Cloud, error) {
 		c.journal = j
 	}
 	c.mu.Lock()
+	if c.id == "" {
+		c.id = strings.ToLower(rand.Text()[:12])
+		c.append(entry{ID: c.id})
+	}
 	if c.cfg.Origin.IsZero() {
 		c.cfg.Origin = c.clock
 		c.append(entry{Origin: &c.cfg.Origin})

@@ -7,6 +7,7 @@
 package providertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -35,7 +36,11 @@ type World struct {
 	Foreign []string
 	// EndTakes is how long an end takes at most.
 	EndTakes time.Duration
+	// Nobody is a well-formed id that no machine has; "": "i-999999".
+	Nobody string
 }
+
+func (w *World) nobody() string { return cmp.Or(w.Nobody, "i-999999") }
 
 // Labels are what the suite's machines carry.
 func Labels(plan string) provider.Labels {
@@ -231,8 +236,8 @@ func repeatedEnd(t *testing.T, p provider.Provider, w *World) {
 	}
 }
 
-func unknownEnd(t *testing.T, p provider.Provider, _ *World) {
-	if err := p.End(t.Context(), "i-999999"); err != nil && !errors.Is(err, provider.ErrNotFound) {
+func unknownEnd(t *testing.T, p provider.Provider, w *World) {
+	if err := p.End(t.Context(), w.nobody()); err != nil && !errors.Is(err, provider.ErrNotFound) {
 		t.Errorf("got %v, want none or %v", err, provider.ErrNotFound)
 	}
 }
@@ -256,7 +261,7 @@ func closedErrors(t *testing.T, p provider.Provider, w *World) {
 			}
 		}
 		if w.Fail("end", e) {
-			if err := p.End(t.Context(), "i-999999"); !errors.Is(err, e) {
+			if err := p.End(t.Context(), w.nobody()); !errors.Is(err, e) {
 				t.Errorf("end: got %v, want %v", err, e)
 			}
 		}
