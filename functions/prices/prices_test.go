@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -402,5 +403,33 @@ func TestARecordedOrDrawnMarketIsToldAsItChanges(t *testing.T) {
 	}
 	if got := len(b.market().Offers); got != 6 {
 		t.Errorf("%d offers, want 6", got)
+	}
+}
+
+func TestMeasuredSpeedMakesASlowPoolDearPerUsefulHour(t *testing.T) {
+	b := newBench(t, nil, prices.Options{})
+	slow, fast, new, other := offer("a", "p3", fleet.Spot, 1), offer("b", "p3", fleet.Spot, 1), offer("c", "p3", fleet.Spot, 1), offer("d", "p4", fleet.Spot, 1)
+	b.shop.offers = []fleet.Offer{slow, fast, new, other}
+	for i, o := range []fleet.Offer{slow, fast, slow, fast} {
+		name := fmt.Sprint("m", i)
+		ratio := map[string]float64{"a": 0.6, "b": 1.0}[o.Zone]
+		proof := events.InstanceVerified{Machine: name, Nonce: "n", Ratio: ratio}
+		b.hear(events.InstanceLaunched{Machine: name, ID: name, Offer: o, At: b.now}, proof, proof) // a verdict is said again
+		b.hear(events.InstanceRejected{Machine: name, Nonce: "n2", Ratio: ratio})
+		b.hear(events.InstanceVerified{Machine: name, Nonce: "n3"}) // nothing was rated
+	}
+	b.tick()
+	for _, o := range b.market().Offers {
+		got, known := o.Speed.Get()
+		want := map[string]float64{"a": 4.0 / 6, "b": 5.6 / 6, "c": 0.8}[o.Zone] // 2 of the type's mean, 4 of their own
+		if o.Zone == "d" {
+			if known {
+				t.Errorf("a type that nobody measured has a speed of %v", got)
+			}
+			continue
+		}
+		if math.Abs(got-want) > 1e-9 {
+			t.Errorf("zone %s: got a speed of %v, want %v", o.Zone, got, want)
+		}
 	}
 }

@@ -15,6 +15,7 @@
 package rebalance
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,9 @@ type Config struct {
 	Margin  time.Duration // before a machine ends, beyond the time a save takes: design.md's 10 s
 	Suite   string        // benchmark suite that new machines run
 	Batch   int           // most facts folded at once
+
+	Reprove      time.Duration // a machine proves itself again after so long; 7 days, below 0: never
+	ReproveHosts time.Duration // and a stranger's, on a marketplace; 24 h, below 0: never
 }
 
 // hears is all that changes a fleet.
@@ -73,6 +77,8 @@ func New(cfg Config) *Decider {
 		cfg.Suite = "quick"
 	}
 	cfg.Batch = max(cfg.Batch, 1)
+	cfg.Reprove = cmp.Or(cfg.Reprove, 7*24*time.Hour)
+	cfg.ReproveHosts = cmp.Or(cfg.ReproveHosts, 24*time.Hour)
 	if cfg.Tables == nil {
 		cfg.Tables = pool.NewTables(TablesLimit)
 	}
@@ -225,6 +231,7 @@ func (d *Decider) adopt(p *fleet.Plan) {
 	p.ID = d.id("p")
 	p.Machine = d.id(f.Name + "-m")
 	p.Approved = w.Spec.Autonomy == fleet.Act
+	p.Avoid = d.avoid(p.Cloud)
 	if w.Next != "" {
 		d.release(w.Next, "superseded: "+p.Score.Reason)
 	}

@@ -42,6 +42,7 @@ func (d *Decider) settle() {
 //	runs         verified    save and stop; then the next row
 //	over or none verified    a new epoch starts on next
 //	any          rejected    next is given up
+//	doubted      –           save and stop; then it is next, and must prove itself again
 func (d *Decider) settleWorkload(w *fleet.Workload) {
 	f := d.state
 	if w.Phase == "" {
@@ -63,6 +64,11 @@ func (d *Decider) settleWorkload(w *fleet.Workload) {
 	if w.Phase != fleet.Accepted {
 		d.wind(w, on, next)
 		return
+	}
+	if on != nil {
+		d.overdue(w, on)
+		d.reprove(w, on)
+		on, next = f.Machines[w.On], f.Machines[w.Next]
 	}
 	if on != nil && on.Run.Epoch == w.Epoch && on.Run.Phase.Over() {
 		d.lostSteps(w, on)

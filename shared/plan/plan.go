@@ -204,11 +204,11 @@ func starts(f *fleet.Fleet, p Policy, on *fleet.Instance) (usual, most time.Dura
 	usual, most = p.StartUp, p.StartMax
 	var sum time.Duration
 	n := 0
-	for _, cloud := range fleet.Sorted(f.Paces) {
+	for _, cloud := range fleet.Sorted(f.StartUps) {
 		if on != nil && on.Offer.Cloud != cloud {
 			continue
 		}
-		x := f.Paces[cloud]
+		x := f.StartUps[cloud]
 		k := min(x.Boot.Count, x.Proof.Count, 20)
 		n += k
 		sum += time.Duration(k) * (x.Boot.Mean + x.Proof.Mean + x.Restore.Mean)
