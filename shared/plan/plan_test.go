@@ -157,7 +157,7 @@ func TestWithADeadline(t *testing.T) {
 		}, "spot z2", "fake/z2 is expected"},
 		"slow starts make the guard step in": {func(d *desk) {
 			d.job.Spec = d.due(5 * time.Hour)
-			d.f.Paces["fake"] = &fleet.Pace{Boot: fleet.Took{Count: 5, Mean: 30 * time.Minute, Most: 30 * time.Minute}}
+			d.f.StartUps["fake"] = &fleet.StartUp{Boot: fleet.Took{Count: 5, Mean: 30 * time.Minute, Most: 30 * time.Minute}}
 		}, "on_demand z1", "guard: "},
 	} {
 		t.Run(name, func(t *testing.T) {
