@@ -114,6 +114,9 @@ func TestWithADeadline(t *testing.T) {
 			d.runs(d.offers[1], 300)
 			d.offers = append(d.offers, d.sells("z2", 0.95, 0.95, true, 24*time.Hour))
 		}, "nothing", "is expected to cost"},
+		"spot bought dear is not bought anew where it has become cheaper": {func(d *desk) {
+			d.runs(offer("z1", fleet.Spot, 2.8), 300)
+		}, "nothing", "fake/z1 is expected"},
 		"within the minimum stay nothing moves": {func(d *desk) {
 			d.runs(d.offers[1], 300).ReadyAt = d.now.Add(-5 * time.Minute)
 			d.offers = append(d.offers, d.sells("z2", 0.4, 0.4, true, 24*time.Hour))
