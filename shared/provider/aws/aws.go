@@ -189,6 +189,9 @@ func (a *AWS) purchase(r *region, want provider.Request, image, script string, d
 		p := "BlockDeviceMapping." + strconv.Itoa(i+1) + "."
 		v.Set(p+"DeviceName", d.Device)
 		v.Set(p+"Ebs.DeleteOnTermination", "true")
+		if d.EBS.Size > 0 {
+			v.Set(p+"Ebs.VolumeSize", strconv.Itoa(d.EBS.Size))
+		}
 	}
 	tagged := []string{"instance", "volume", "network-interface"}
 	if o.Market == fleet.Spot {
