@@ -78,9 +78,13 @@ type InstanceInterrupted struct {
 	Machine string    `json:"machine,omitempty"`
 	ID      string    `json:"id,omitempty"`
 	EndsBy  time.Time `json:"ends_by"`
-	Action  string    `json:"action"`  // terminate, stop, hibernate
+	Action  string    `json:"action"`  // terminate, stop, hibernate; StoppedOutside
 	Noticed string    `json:"noticed"` // metadata, eventbridge, webhook, listing
 }
+
+// StoppedOutside is the action of an interruption that was not the market's: somebody else stopped the machine, or it
+// stopped by itself. It says nothing about the pool.
+const StoppedOutside = "stopped outside"
 
 // InstanceAtRisk is advice without a time: the cloud thinks that the machine may be taken soon.
 type InstanceAtRisk struct {

@@ -236,6 +236,9 @@ func (b *Book) launched(key string, e events.InstanceLaunched) {
 }
 
 func (b *Book) interrupted(key string, e events.InstanceInterrupted) {
+	if e.Action == events.StoppedOutside {
+		return
+	}
 	for k, l := range b.Live { // a cloud's own notice has its id alone
 		if k == key || e.ID != "" && l.ID == e.ID {
 			l.Interrupted = true
