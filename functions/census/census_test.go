@@ -268,13 +268,13 @@ func TestAMachineThatIsListedAsStoppedIsInterruptedOnceHeardThrice(t *testing.T)
 	spot, other := b.buy("p1", true), b.buy("p2", true)
 	b.want("found "+spot.ID+" 1", "found "+other.ID+" 1")
 	m.why[spot.ID], m.why[other.ID] = "interrupted", "stopped"
-	b.want("interrupted "+spot.ID+" stop 12:02", "found "+spot.ID+" 2", "interrupted "+other.ID+" stopped outside 12:02", "found "+other.ID+" 2")
+	b.want("interrupted "+spot.ID+" stop 12:02", "found "+spot.ID+" 2", "interrupted "+other.ID+" ended 12:02", "found "+other.ID+" 2")
 	for range 2 { // a lost fact is made good; the moment stays
-		b.want("interrupted "+spot.ID+" stop 12:02", "interrupted "+other.ID+" stopped outside 12:02")
+		b.want("interrupted "+spot.ID+" stop 12:02", "interrupted "+other.ID+" ended 12:02")
 	}
 	b.want()
 	delete(m.why, other.ID) // it goes on, and is stopped again
 	b.want()
 	m.why[other.ID] = "stopped"
-	b.want("interrupted " + other.ID + " stopped outside 12:07")
+	b.want("interrupted " + other.ID + " ended 12:07")
 }

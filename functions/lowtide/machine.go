@@ -103,7 +103,7 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 	deps := agent.Deps{
 		Runner: agent.NewProcesses(filepath.Join(s.Dir, "work"), s.Clock, os.Environ()),
 		Saver:  agent.Checkpoints{Store: store},
-		Bench:  agent.Proof(s.Bench),
+		Bench:  s.Bench,
 		Power:  agent.Shutdown(s.PowerOff),
 		Disk:   agent.Dir(s.Dir),
 		Newest: func(ctx context.Context) (events.OrderGiven, bool, error) {
@@ -125,10 +125,13 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		deps.Watch = agent.Endpoint{URL: s.Metadata}
 		deps.Power = powerOff{os.Getenv("LOWTIDE_METADATA_URL") + "/poweroff"}
 	}
+	sh := &shipper{dir: filepath.Join(s.Dir, "work", "run"), machine: s.Machine, store: store}
+	deps.Log = sh.ship
 	a, err := agent.New(s.Config, deps)
 	if err != nil {
 		return err
 	}
+	sh.hide = a.Hide
 	defer a.Close()
 	return alive(ctx, h, a, s, func() {
 		// A round trip, at most one a second: a connection may be dead for long before it says so.
