@@ -21,6 +21,7 @@ import (
 	"lowtide/events"
 	"lowtide/functions/lowtide/story"
 	"lowtide/shared/bus"
+	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
 	"lowtide/shared/market"
 	"lowtide/shared/plan"
@@ -41,6 +42,8 @@ type runFlags struct {
 	speed              float64
 	limit, lease       time.Duration
 	seed               uint64
+	clouds             []string
+	dry                bool
 }
 
 func runCommand() *cobra.Command {
@@ -56,6 +59,11 @@ func runCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.cloud != "" {
 				if err := f.outside(cmd); err != nil {
+					return err
+				}
+			}
+			if len(f.clouds) > 0 {
+				if err := f.real(cmd); err != nil {
 					return err
 				}
 			}
@@ -80,6 +88,8 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.data, "data", "", "directory of recorded spot traces to replay; empty: the built-in market model")
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
+	cmd.Flags().StringSliceVar(&f.clouds, "clouds", nil, "real clouds to buy at instead of a fake one: aws,vast; needs --state")
+	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "with --clouds: read real prices, plan, and buy nothing")
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
@@ -249,17 +259,28 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, durable: f.state != ""}); err != nil {
 		return nil, err
 	}
-	var url string
-	if p.cloud != nil {
-		d.cloud, url = p.cloud, p.cloud.URL()
-	} else if err = d.openCloud(ctx, dir, f, p.traces); err != nil {
-		return nil, err
-	}
 	data, err := userData(d.ring, dir)
 	if err != nil {
 		return nil, err
 	}
-	functions, err := d.functions(ctx, d.cloud, data)
+	accounts := p.accounts
+	var url string
+	switch {
+	case len(accounts) > 0:
+		for i := range accounts {
+			accounts[i].data = p.told(d.ring)
+		}
+	case p.cloud != nil:
+		d.cloud, url = p.cloud, p.cloud.URL()
+	default:
+		if err = d.openCloud(ctx, dir, f, p.traces); err != nil {
+			return nil, err
+		}
+	}
+	if d.cloud != nil {
+		accounts = []account{{d.cloud, data}}
+	}
+	functions, err := d.functions(ctx, accounts, p.book)
 	if err != nil {
 		return nil, err
 	}
@@ -285,7 +306,7 @@ func (d *deck) lookFirst(ctx context.Context, functions []fn.Function) error {
 	now := d.clock.Now()
 	look := []fn.Delivery{{Event: events.New(d.fleet, "start", now, events.ClockTicked{What: "tick", Due: now}), At: now}}
 	for _, f := range functions {
-		if f.Name != "census" {
+		if !strings.HasPrefix(f.Name, "census") {
 			continue
 		}
 		said, err := f.Handle(ctx, look)
@@ -451,6 +472,9 @@ func daemon(ctx context.Context, out io.Writer, f runFlags) error {
 		return err
 	}
 	defer d.end(false)
+	for _, n := range m.notes {
+		fmt.Fprintln(out, "lowtide: "+n)
+	}
 	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", m.name, max(m.clock.Speed, 1), f.state, f.state)
 	<-d.over
 	return d.why()
@@ -462,10 +486,20 @@ type place struct {
 	clock  fn.Clock
 	traces []market.Trace // of a cloud in this process
 	cloud  *fake.Client   // in another one; nil: in this process
+
+	accounts []account                     // at real clouds; none: a fake one
+	told     func(*ring) map[string]string // what their machines are told
+	book     fleet.Book
+	notes    []string // what a person should know before anything is bought
 }
 
 // market finds the state's market.
 func (f runFlags) market(ctx context.Context) (p place, err error) {
+	if real, err := f.realClouds(); err != nil {
+		return p, err
+	} else if real {
+		return f.realMarket(ctx)
+	}
 	cloud, about, err := dialOutside(ctx, f.state, f.cloud)
 	if err != nil {
 		return p, err
