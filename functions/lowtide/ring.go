@@ -39,6 +39,7 @@ type ring struct {
 	install string
 	clock   fn.Clock
 	policy  plan.Policy
+	ask     rebalance.Approval
 	told    settings.Settings // whom to tell what
 	server  *embedded.Server
 	nc      *nats.Conn
@@ -54,12 +55,13 @@ type ringOptions struct {
 	clock   fn.Clock
 	policy  plan.Policy
 	told    settings.Settings
+	ask     rebalance.Approval
 	durable bool // every message is on disk before it is acknowledged
 }
 
 // startRing starts NATS and the streams.
 func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
-	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told}
+	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told, ask: o.ask}
 	door := door{}
 	if o.durable {
 		if door, err = readDoor(o.dir); err != nil {
@@ -121,7 +123,7 @@ func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[
 		census.New("census", r.install, cloud, claims, bucket("census"), census.Options{Now: r.clock.Now, Fleet: r.fleet}),
 		verify.New(bucket("benchmarks"), r.clock.Real),
 		rebalance.New(rebalance.Config{
-			Fleet: r.fleet, Install: r.install, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Batch: 128,
+			Fleet: r.fleet, Install: r.install, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Approval: r.ask, Batch: 128,
 		}).Function(),
 		provision.New("provision", cloud, claims, carry),
 		provision.Twins("provision-twins", cloud, claims, carry),

@@ -37,6 +37,7 @@ var demoPolicy = plan.Policy{
 type runFlags struct {
 	data, state, cloud string
 	notify             string
+	ask                askFlags
 	speed              float64
 	limit, lease       time.Duration
 	seed               uint64
@@ -75,6 +76,7 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
+	f.ask.on(cmd)
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
 	cmd.Flags().DurationVar(&f.lease, "lease", demoPolicy.Lease, "after this long without contact a machine saves and ends itself, in market time")
@@ -213,9 +215,13 @@ func begin(ctx context.Context, dir string, f runFlags, clock fn.Clock, traces [
 	if err != nil {
 		return nil, err
 	}
+	ask, err := f.ask.approval()
+	if err != nil {
+		return nil, usage(err)
+	}
 	policy := demoPolicy
 	policy.Lease = f.lease
-	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: clock, policy: policy, told: told, durable: durable}); err != nil {
+	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: clock, policy: policy, told: told, ask: ask, durable: durable}); err != nil {
 		return nil, err
 	}
 	if err = d.openCloud(ctx, dir, f, traces); err != nil {

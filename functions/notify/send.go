@@ -150,7 +150,7 @@ func (s *sender) message(b *Book, do *act, now time.Time) Message {
 	m := s.words.Message(b, do.of[0], s.route)
 	if a := do.of[0].Ask; do.of[0].asks() && !do.of[0].Dry {
 		m.Actions = s.links.actions(s.words, s.route, b.Fleet, a)
-		if !s.traits.Buttons && s.links.Base == "" {
+		if len(m.Actions) == 0 || !s.traits.Buttons && s.links.Base == "" {
 			m.Actions = nil
 			m.Lines = append(m.Lines, s.words.word(s.route, "command", a.Plan.ID))
 		}

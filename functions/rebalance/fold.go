@@ -35,14 +35,9 @@ func (d *Decider) fold(e events.Event) {
 			}
 		}
 	case events.PlanApproved:
-		if p := f.Plans[e.Plan]; p != nil && !p.Approved && f.Now.Before(p.Expires) {
-			p.Approved = true
-			d.open(&fleet.Item{Plan: p.ID, Expires: p.Expires})
-		}
+		d.approved(e)
 	case events.PlanRejected:
-		if p := f.Plans[e.Plan]; p != nil && !p.Approved {
-			d.drop(p, d.cfg.Policy.Wake)
-		}
+		d.rejected(e)
 	case events.InstanceLaunched:
 		d.launched(e)
 	case events.PlanFailed:

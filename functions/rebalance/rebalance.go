@@ -8,6 +8,7 @@
 // It calls no cloud and no machine: provision and the agents act on what it says.
 //
 //	fold       a fact changes the state                        fold.go
+//	ask        what a person decides on                     approve.go
 //	settle     what the state demands without a choice         settle.go
 //	plan.Make  what needs a choice: buying                     shared/plan
 //	outbox     what must be said now, and when to wake         outbox.go
@@ -29,14 +30,15 @@ import (
 
 // Config is a decider's fixed part.
 type Config struct {
-	Fleet   string       // its name
-	Install string       // random id of the installation: labels say it, so that others' machines are never ours
-	States  store.Bucket // holds the fleet under its name
-	Market  store.Bucket // written by prices: under fleet.MarketKey
-	Policy  plan.Policy
-	Margin  time.Duration // before a machine ends, beyond the time a save takes: design.md's 10 s
-	Suite   string        // benchmark suite that new machines run
-	Batch   int           // most facts folded at once
+	Fleet    string       // its name
+	Install  string       // random id of the installation: labels say it, so that others' machines are never ours
+	States   store.Bucket // holds the fleet under its name
+	Market   store.Bucket // written by prices: under fleet.MarketKey
+	Policy   plan.Policy
+	Approval Approval
+	Margin   time.Duration // before a machine ends, beyond the time a save takes: design.md's 10 s
+	Suite    string        // benchmark suite that new machines run
+	Batch    int           // most facts folded at once
 }
 
 // hears is all that changes a fleet.
@@ -196,7 +198,6 @@ func (d *Decider) adopt(p *fleet.Plan) {
 	w := f.Workloads[p.Workload]
 	p.ID = d.id("p")
 	p.Machine = d.id(f.Name + "-m")
-	p.Approved = w.Spec.Autonomy == fleet.Act
 	if w.Next != "" {
 		d.release(w.Next, "superseded: "+p.Score.Reason)
 	}
@@ -205,11 +206,7 @@ func (d *Decider) adopt(p *fleet.Plan) {
 	f.Machines[p.Machine] = &fleet.Instance{
 		Name: p.Machine, Plan: p.ID, Workload: p.Workload, Offer: p.Offers[0], Phase: fleet.Ordered, HardEnd: p.HardEnd,
 	}
-	if p.Approved {
-		d.open(&fleet.Item{Plan: p.ID, Expires: p.Expires})
-		return
-	}
-	d.announce(events.PlanProposed{Plan: *p})
+	d.ask(w, p)
 }
 
 // id makes a name from the state's counter.

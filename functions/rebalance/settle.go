@@ -25,7 +25,7 @@ func (d *Decider) settle() {
 	}
 	for _, id := range fleet.Sorted(f.Plans) {
 		if p := f.Plans[id]; p.Action == fleet.Launch && !p.Approved && !f.Now.Before(p.Expires) {
-			d.drop(p, 0) // nobody approved it
+			d.unanswered(p)
 		}
 	}
 	for pool, r := range f.Refusals {

@@ -83,6 +83,7 @@ type Workload struct {
 	Review   time.Time     `json:"review,omitzero"`     // when the planner must look again
 	SaveTook time.Duration `json:"save_took,omitempty"` // slowest recent save
 	Fails    int           `json:"fails,omitempty"`     // runs that failed of themselves, in a row
+	Allowed  Money         `json:"allowed,omitzero"`    // dearest launch, an hour, that a person has approved
 	Of       int64         `json:"of,omitempty"`        // steps in all, as the job itself tells; the spec's go first
 }
 
