@@ -50,6 +50,7 @@ var kinds = func() map[Kind]reflect.Type {
 		InstanceVerified{},
 		InstanceRejected{},
 		ApprovalRefused{},
+		CheckpointAsked{},
 		SilenceSet{},
 		ChannelFailed{},
 		ChannelRecovered{},

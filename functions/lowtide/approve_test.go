@@ -1,11 +1,22 @@
 package main
 
 import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"lowtide/events"
+	"lowtide/functions/chatops"
+	"lowtide/functions/notify"
+	"lowtide/functions/notify/notifytest"
 	"lowtide/functions/rebalance"
 	"lowtide/shared/fleet"
 	"lowtide/shared/provider/fake"
@@ -99,4 +110,84 @@ func TestAnObservedWorkloadIsNeverBoughtFor(t *testing.T) {
 			t.Errorf("told %q", why)
 		}
 	}, func(b *bed) { b.ask = rebalance.Approval{Buy: true} })
+}
+
+// press sends what Slack sends when somebody presses a button.
+func press(h http.Handler, secret, user, token string, now time.Time) int {
+	payload, _ := json.Marshal(map[string]any{
+		"type": "block_actions", "user": map[string]string{"id": user},
+		"actions": []any{map[string]any{"action_id": "approve", "value": token, "action_ts": strconv.FormatInt(now.UnixNano(), 10)}},
+	})
+	body, ts := "payload="+url.QueryEscape(string(payload)), strconv.FormatInt(now.Unix(), 10)
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte("v0:" + ts + ":" + body))
+	r := httptest.NewRequest(http.MethodPost, "/slack", strings.NewReader(body))
+	r.Header.Set("X-Slack-Request-Timestamp", ts)
+	r.Header.Set("X-Slack-Signature", "v0="+hex.EncodeToString(mac.Sum(nil)))
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w.Code
+}
+
+func TestAButtonInChatBuysAndTheMessageSaysWhoApproved(t *testing.T) {
+	const secret = "0123456789abcdef"
+	var sl *notifytest.Slack
+	bubble(t, fake.Config{Traces: zones(nil, nil)}, func(t *testing.T, b *bed) {
+		s := chatops.Settings{People: map[string]*chatops.Person{"ada": {Slack: "UADA", Role: "operator", Approve: 5}, "eve": {Slack: "UEVE", Role: "viewer"}}}
+		s.Slack.Secret, s.Links.Secret = secret, secret
+		h, err := b.people(t.Context(), s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		job := spec("train", 3, 60)
+		job.Autonomy = fleet.Suggest
+		b.say(events.WorkloadSubmitted{Spec: job})
+		asked := func() (m notifytest.Shown) {
+			for _, one := range sl.Messages() {
+				if len(one.Buttons) == 2 {
+					m = one
+				}
+			}
+			return m
+		}
+		b.until(5*time.Minute, "a message with buttons", func() bool { return asked().Ref != "" })
+		m := asked()
+		if !strings.Contains(m.Title, "Approve 0.9731 USD/h for train?") || !strings.Contains(m.Text, "Without an answer by") {
+			t.Errorf("asked %q\n%s", m.Title, m.Text)
+		}
+		press(h, secret, "UEVE", m.Buttons[0].Token, time.Now())
+		b.pass(10 * time.Second)
+		if n := len(b.bill()); n > 0 {
+			t.Fatalf("%d machines bought by somebody who may only look", n)
+		}
+		for range 2 {
+			if code := press(h, secret, "UADA", m.Buttons[0].Token, time.Now()); code != http.StatusOK {
+				t.Errorf("pressed: %d", code)
+			}
+			b.pass(time.Second)
+		}
+		b.until(time.Minute, "the purchase", func() bool { return len(b.bill()) == 1 })
+		b.until(2*time.Minute, "the message changed", func() bool {
+			for _, one := range sl.Messages() {
+				if one.Ref == m.Ref {
+					return strings.Contains(one.Title, "Approved by ada") && len(one.Buttons) == 0
+				}
+			}
+			return false
+		})
+		var acts []string
+		for _, a := range all[events.PersonActed](b) {
+			acts = append(acts, a.By+" "+a.Act+" "+strconv.FormatBool(a.Done))
+		}
+		if got := strings.Join(acts, ", "); got != "eve approve false, ada approve true, ada approve false" && got != "eve approve false, ada approve true, ada approve true" {
+			t.Errorf("the audit holds %s", got)
+		}
+		b.finishes(job, time.Hour)
+		if n := len(b.bill()); n != 1 {
+			t.Errorf("%d machines bought", n)
+		}
+	}, func(b *bed) {
+		sl, _ = chats(t, b)
+		b.told.Links = notify.Links{Secret: []byte(secret)}
+	})
 }

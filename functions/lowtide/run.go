@@ -36,7 +36,7 @@ var demoPolicy = plan.Policy{
 
 type runFlags struct {
 	data, state, cloud string
-	notify             string
+	notify, chatops    string
 	ask                askFlags
 	speed              float64
 	limit, lease       time.Duration
@@ -76,6 +76,7 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
+	cmd.Flags().StringVar(&f.chatops, "chatops", os.Getenv("LOWTIDE_CHATOPS"), "file that says who may command and approve from chat, and where to listen; empty: chatops.yaml in --state, if it is there")
 	f.ask.on(cmd)
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
@@ -243,6 +244,9 @@ func begin(ctx context.Context, dir string, f runFlags, clock fn.Clock, traces [
 	})
 	d.all.Go(func() { d.tick(ctx, 30*time.Second) })
 	d.all.Go(func() { d.notices(ctx) })
+	if err = d.hearPeople(ctx, f); err != nil {
+		return nil, err
+	}
 	return d, address{
 		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: clock.String(), Cloud: f.cloud, Dir: dir, Policy: d.policy,
 	}.write(f.state)

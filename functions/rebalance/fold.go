@@ -38,6 +38,10 @@ func (d *Decider) fold(e events.Event) {
 		d.approved(e)
 	case events.PlanRejected:
 		d.rejected(e)
+	case events.CheckpointAsked:
+		if w := f.Workloads[e.Workload]; w != nil {
+			d.saveNow(w)
+		}
 	case events.InstanceLaunched:
 		d.launched(e)
 	case events.PlanFailed:

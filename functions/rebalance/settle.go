@@ -120,6 +120,17 @@ func (d *Decider) rescue(w *fleet.Workload, on *fleet.Instance) {
 	}
 }
 
+// saveNow asks for a checkpoint of a run that goes on.
+func (d *Decider) saveNow(w *fleet.Workload) {
+	on := d.state.Machines[w.On]
+	if on == nil || on.Run.Epoch != w.Epoch || on.Run.Phase != fleet.Running || on.Order.Stop || on.Doomed() {
+		return // it does not run, or saves anyway
+	}
+	o := on.Order
+	o.Save = &fleet.Save{ID: d.id("s")}
+	d.order(on, o)
+}
+
 // saveAndStop ends a run with its checkpoint.
 func (d *Decider) saveAndStop(on *fleet.Instance, by time.Time) {
 	o := on.Order
