@@ -4,13 +4,14 @@
 // It promises:
 //
 //   - Only complete lists count. A list that fails changes nothing.
-//   - instance.found is said for each machine with our label (fleet and installation): at the first and the second list
-//     that shows it, and every 15 minutes.
+//   - instance.found is said for each machine with our label (fleet and installation) and a claim in our own store: at the
+//     first and the second list that shows it, and every 15 minutes.
 //   - instance.ended is said at the first list that shows a machine gone, and twice more: a lost fact is made good.
 //   - instance.lost is said when two complete lists, the listing delay apart or more, lack a machine that a list
 //     has shown or a claim says was bought.
 //   - A machine of ours without a claim in our own store means that the store is not the one that bought it: lost, or
-//     restored from a backup. Then policy.set halts all purchases until a person looks.
+//     restored from a backup. Then policy.set halts all purchases until a person looks, and nobody hears of the machine
+//     otherwise: it is not ours to end.
 //
 // It ends nothing and buys nothing; others' machines are not even counted.
 package census
@@ -265,6 +266,7 @@ func (v *visit) see(ctx context.Context, m provider.Machine) error {
 				v.orphans = append(v.orphans, m)
 			}
 			k.Orphan++
+			return nil // people are told; nobody may act on it
 		}
 	}
 	k.Shown++

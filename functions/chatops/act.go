@@ -197,7 +197,7 @@ func (d *desk) read(ctx context.Context, f *fleet.Fleet, o order) string {
 		if w.Phase != fleet.Accepted || o.verb == "why" && name != o.about {
 			continue
 		}
-		lines = append(lines, name+": "+plan.Decide(f, book, d.Policy, w, d.Now()).Reason)
+		lines = append(lines, name+": "+plan.Decide(f, book, d.By, d.Policy, w, d.Now()).Reason)
 	}
 	if len(lines) == 0 && o.verb == "why" {
 		if w := f.Workloads[o.about]; w != nil {

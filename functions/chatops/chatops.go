@@ -26,6 +26,7 @@ import (
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
 	"lowtide/shared/plan"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/store"
 )
 
@@ -39,6 +40,7 @@ type Config struct {
 	Now    func() time.Time // lowtide's time
 	Wall   func() time.Time // for signatures; nil: time.Now
 	Policy plan.Policy      // for why and plan: what the decider would do
+	By     plan.Oracle      // prices what can be done, as the decider's does; nil: tables of its own
 	HTTP   *http.Client     // for answers to Slack; nil: a plain one
 
 	Settings
@@ -63,6 +65,9 @@ func New(cfg Config) (http.Handler, error) {
 	}
 	if cfg.HTTP == nil {
 		cfg.HTTP = &http.Client{Timeout: 1500 * time.Millisecond, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	}
+	if cfg.By == nil {
+		cfg.By = pool.NewTables(16 << 20) // cold ones answer by the simple rule: a person does not wait for tables
 	}
 	d := &desk{Config: cfg, names: map[string]string{}}
 	for _, name := range fleet.Sorted(cfg.People) {

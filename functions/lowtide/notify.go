@@ -73,7 +73,7 @@ func (d *deck) hearPeople(ctx context.Context, f runFlags) error {
 
 // people is chatops on this ring.
 func (r *ring) people(ctx context.Context, s chatops.Settings) (http.Handler, error) {
-	cfg := chatops.Config{Fleet: r.fleet, Say: r.host.Say, Now: r.clock.Now, Policy: r.policy, Settings: s}
+	cfg := chatops.Config{Fleet: r.fleet, Say: r.host.Say, Now: r.clock.Now, Policy: r.policy, By: r.plans(), Settings: s}
 	for name, to := range map[string]*store.Bucket{fleetsBucket: &cfg.States, marketBucket: &cfg.Market, "chatops": &cfg.Seen} {
 		b, err := store.Open(ctx, r.js, name, 1)
 		if err != nil {

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"lowtide/events"
 	"lowtide/shared/fleet"
-	"lowtide/shared/fn"
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/fake"
 )
@@ -27,7 +25,7 @@ func panicCommand() *cobra.Command {
 		Short: "Buy nothing any more, save and end every machine of ours; also from the cloud alone",
 		Long: "Tells lowtide to buy nothing any more and to save, stop and end every machine of ours, and waits for it.\n" +
 			"Where no lowtide answers, --cloud and --installation end every machine with our labels at the cloud itself:\n" +
-			"what was not durable by then is lost. lowtide goes on after: lowtide resume WORKLOAD.",
+			"what was not durable by then is lost.\nTo go on: lowtide resume lets it buy again, and lowtide resume WORKLOAD ends a workload's pause.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cloud != "" {
@@ -105,18 +103,4 @@ func endAll(ctx context.Context, out io.Writer, cloud provider.Provider, install
 		}
 	}
 	return ctx.Err()
-}
-
-// cloudCommand is the fake cloud as a process of its own.
-func cloudCommand() *cobra.Command {
-	self, err := os.Executable()
-	if err != nil {
-		self = os.Args[0]
-	}
-	cmd := fake.Command(func(s string) (func() time.Time, func(time.Duration) time.Duration, error) {
-		c, err := fn.ParseClock(s)
-		return c.Now, c.Real, err
-	}, []string{self, "agent"})
-	cmd.Hidden = true
-	return cmd
 }

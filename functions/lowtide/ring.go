@@ -2,8 +2,10 @@ package main
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -23,6 +25,7 @@ import (
 	"lowtide/shared/fn"
 	host "lowtide/shared/fn/jetstream"
 	"lowtide/shared/plan"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/provider"
 	"lowtide/shared/store"
 )
@@ -37,8 +40,10 @@ const (
 type ring struct {
 	fleet   string
 	install string
+	era     string
 	clock   fn.Clock
 	policy  plan.Policy
+	tables  *pool.Tables
 	ask     rebalance.Approval
 	told    settings.Settings // whom to tell what
 	server  *embedded.Server
@@ -64,6 +69,7 @@ func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
 	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told, ask: o.ask}
 	door := door{}
 	if o.durable {
+		r.era = strings.ToLower(rand.Text()[:4])
 		if door, err = readDoor(o.dir); err != nil {
 			return nil, err
 		}
@@ -91,8 +97,16 @@ func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
 	if err = bus.Setup(ctx, r.js, 1); err != nil {
 		return nil, err
 	}
-	r.host, err = host.New(r.nc, host.Options{Clock: o.clock, Fleet: o.fleet})
+	r.host, err = host.New(r.nc, host.Options{Clock: o.clock, Fleet: o.fleet, Alone: true})
 	return r, err
+}
+
+// plans are the tables of expected costs that decider and chat share.
+func (r *ring) plans() *pool.Tables {
+	if r.tables == nil {
+		r.tables = pool.NewTables(rebalance.TablesLimit)
+	}
+	return r.tables
 }
 
 func (r *ring) close() {
@@ -121,9 +135,9 @@ func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[
 	fns := []fn.Function{
 		prices.New("prices", []string{r.fleet}, []provider.Provider{cloud}, market, objects, prices.Options{Now: r.clock.Now}),
 		census.New("census", r.install, cloud, claims, bucket("census"), census.Options{Now: r.clock.Now, Fleet: r.fleet}),
-		verify.New(bucket("benchmarks"), r.clock.Real),
+		verify.New(bucket("benchmarks"), verify.Options{Real: r.clock.Real}),
 		rebalance.New(rebalance.Config{
-			Fleet: r.fleet, Install: r.install, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Approval: r.ask, Batch: 128,
+			Fleet: r.fleet, Install: r.install, Era: r.era, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Approval: r.ask, Tables: r.plans(), Batch: 128,
 		}).Function(),
 		provision.New("provision", cloud, claims, carry),
 		provision.Twins("provision-twins", cloud, claims, carry),

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
@@ -36,7 +38,8 @@ var demoPolicy = plan.Policy{
 
 type runFlags struct {
 	data, state, cloud string
-	notify, chatops    string
+	notify, bucket     string
+	chatops            string
 	ask                askFlags
 	speed              float64
 	limit, lease       time.Duration
@@ -54,14 +57,19 @@ func runCommand() *cobra.Command {
 			"Exit status: 0 every promise kept, 1 not, 2 bad input.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.cloud != "" {
+				if err := f.outside(cmd); err != nil {
+					return err
+				}
+			}
 			if f.speed == 0 {
 				f.speed = 240
 				if f.state != "" {
 					f.speed = 1
 				}
 			}
-			if f.speed < 0 || f.speed > 1000 {
-				return usage(fmt.Errorf("--speed %g: want 1 to 1000 market seconds in a second", f.speed))
+			if err := checkSpeed(f.speed); err != nil {
+				return err
 			}
 			if f.lease <= 0 {
 				return usage(fmt.Errorf("--lease %s: want a duration above zero", f.lease))
@@ -75,6 +83,7 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.data, "data", "", "directory of recorded spot traces to replay; empty: the built-in market model")
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
+	cmd.Flags().StringVar(&f.bucket, "bucket", "", "URL of the bucket that checkpoints and logs go to (file://, s3://, azblob://; see the README); empty: a directory in --state")
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
 	cmd.Flags().StringVar(&f.chatops, "chatops", os.Getenv("LOWTIDE_CHATOPS"), "file that says who may command and approve from chat, and where to listen; empty: chatops.yaml in --state, if it is there")
 	f.ask.on(cmd)
@@ -83,6 +92,19 @@ func runCommand() *cobra.Command {
 	cmd.Flags().DurationVar(&f.lease, "lease", demoPolicy.Lease, "after this long without contact a machine saves and ends itself, in market time")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "of the built-in market")
 	return cmd
+}
+
+// outside says what cannot be asked for beside a cloud in another process.
+func (f runFlags) outside(cmd *cobra.Command) error {
+	if f.state == "" {
+		return usage(errors.New("--cloud needs --state DIR: machines in another process outlive this one, and somebody must remember them"))
+	}
+	for _, name := range []string{"speed", "data", "seed"} {
+		if cmd.Flags().Changed(name) {
+			return usage(fmt.Errorf("--%s: market and clock are the cloud's; give it to lowtide fakecloud", name))
+		}
+	}
+	return nil
 }
 
 // origin is where the market's clock stands when a story begins.
@@ -118,7 +140,7 @@ func demo(ctx context.Context, out io.Writer, f runFlags) error {
 	}
 	defer os.RemoveAll(dir)
 	clock := fn.Clock{Origin: origin, Start: time.Now(), Speed: f.speed}
-	d, err := begin(ctx, dir, f, clock, traces, false)
+	d, err := begin(ctx, dir, f, place{clock: clock, traces: traces})
 	if err != nil {
 		return err
 	}
@@ -151,7 +173,10 @@ func demo(ctx context.Context, out io.Writer, f runFlags) error {
 	defer look.Stop()
 	for over := false; !over; {
 		select {
-		case <-ctx.Done():
+		case <-d.over:
+			if err := d.why(); err != nil {
+				return failed("stopped, every machine is ended: %v", err)
+			}
 			return failed("stopped; every machine is ended")
 		case <-limit:
 			say("lowtide", "the story takes too long; every machine is ended")
@@ -195,18 +220,27 @@ type deck struct {
 	local *fake.Cloud // nil: the cloud lives elsewhere
 	procs *fake.Processes
 	stop  context.CancelFunc
+	over  <-chan struct{} // closed when it stops, by itself too
 	all   sync.WaitGroup
 	err   error
 }
 
-// begin starts cloud, ring and functions.
-func begin(ctx context.Context, dir string, f runFlags, clock fn.Clock, traces []market.Trace, durable bool) (d *deck, err error) {
+// why is what made it stop by itself; nil if it was told to.
+func (d *deck) why() error {
+	d.stop()
+	d.all.Wait()
+	return d.err
+}
+
+// begin starts ring and functions, and the cloud where it is in this process.
+func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err error) {
 	install, err := installation(dir)
 	if err != nil {
 		return nil, err
 	}
 	d = &deck{}
 	ctx, d.stop = context.WithCancel(ctx)
+	d.over = ctx.Done()
 	defer func() {
 		if err != nil {
 			d.end(true)
@@ -222,18 +256,28 @@ func begin(ctx context.Context, dir string, f runFlags, clock fn.Clock, traces [
 	}
 	policy := demoPolicy
 	policy.Lease = f.lease
-	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: clock, policy: policy, told: told, ask: ask, durable: durable}); err != nil {
+	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, ask: ask, durable: f.state != ""}); err != nil {
 		return nil, err
 	}
-	if err = d.openCloud(ctx, dir, f, traces); err != nil {
+	var url string
+	if p.cloud != nil {
+		d.cloud, url = p.cloud, p.cloud.URL()
+	} else if err = d.openCloud(ctx, dir, f, p.traces); err != nil {
 		return nil, err
 	}
-	data, err := userData(d.ring, dir)
+	key, err := checkpointKey(dir)
+	if err != nil {
+		return nil, err
+	}
+	data, err := userData(d.ring, dir, f.bucket, key)
 	if err != nil {
 		return nil, err
 	}
 	functions, err := d.functions(ctx, d.cloud, data)
 	if err != nil {
+		return nil, err
+	}
+	if err := d.lookFirst(ctx, functions); err != nil {
 		return nil, err
 	}
 	d.all.Go(func() {
@@ -248,20 +292,33 @@ func begin(ctx context.Context, dir string, f runFlags, clock fn.Clock, traces [
 		return nil, err
 	}
 	return d, address{
-		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: clock.String(), Cloud: f.cloud, Dir: dir, Policy: d.policy,
+		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Key: key, Policy: d.policy,
 	}.write(f.state)
 }
 
-// openCloud makes the fake cloud in this process, or finds the one that lives elsewhere.
-func (d *deck) openCloud(ctx context.Context, dir string, f runFlags, traces []market.Trace) error {
-	if f.cloud != "" {
-		c, err := fake.Dial(ctx, f.cloud)
-		if err != nil {
-			return nobody(fmt.Errorf("cloud %s: %w", f.cloud, err))
+// lookFirst lets census list the account before anybody decides: where the store was lost or restored from a backup, the
+// stop of all purchases must come before the first of them. A cloud that does not answer now is listed at the next tick.
+func (d *deck) lookFirst(ctx context.Context, functions []fn.Function) error {
+	now := d.clock.Now()
+	look := []fn.Delivery{{Event: events.New(d.fleet, "start", now, events.ClockTicked{What: "tick", Due: now}), At: now}}
+	for _, f := range functions {
+		if f.Name != "census" {
+			continue
 		}
-		d.cloud = c
-		return nil
+		said, err := f.Handle(ctx, look)
+		if err != nil {
+			slog.Warn("the cloud cannot be listed yet", "err", err)
+			continue
+		}
+		if err := d.host.Say(ctx, said...); err != nil {
+			return err
+		}
 	}
+	return nil
+}
+
+// openCloud makes the fake cloud in this process.
+func (d *deck) openCloud(ctx context.Context, dir string, f runFlags, traces []market.Trace) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -313,18 +370,14 @@ func (d *deck) end(all bool) {
 
 // installation is the random id that marks machines as ours; it outlives the store.
 func installation(dir string) (string, error) {
-	file := filepath.Join(dir, "installation")
-	b, err := os.ReadFile(file)
-	switch {
-	case err == nil && len(b) == 0:
-		return "", fmt.Errorf("%s is empty: the machines that carry its id cannot be told from others'; restore it from the label of one of them", file)
-	case err == nil:
-		return string(b), nil
-	case !errors.Is(err, os.ErrNotExist):
-		return "", err
-	}
-	id := strings.ToLower(rand.Text()[:12])
-	return id, keep(file, []byte(id))
+	return keepOnce(filepath.Join(dir, "installation"), func() string { return strings.ToLower(rand.Text()[:12]) },
+		"the machines that carry its id cannot be told from others'; restore it from the label of one of them")
+}
+
+// checkpointKey is what names and seals checkpoints, in hex. Without it none can be restored: it outlives the store too.
+func checkpointKey(dir string) (string, error) {
+	return keepOnce(filepath.Join(dir, "checkpoint-key"), func() string { return hex.EncodeToString([]byte(rand.Text())) },
+		"no checkpoint can be read without it; restore it from a backup of the state directory")
 }
 
 type heard struct {
@@ -396,38 +449,49 @@ func (d *deck) notices(ctx context.Context) {
 
 // daemon runs until it is told to stop. Machines in the cloud go on without it.
 func daemon(ctx context.Context, out io.Writer, f runFlags) error {
+	free, err := alone(f.state)
+	if err != nil {
+		return err
+	}
+	defer free()
 	fmt.Fprintf(out, "lowtide: starting on %s\n", f.state)
-	clock, err := lastingClock(f)
+	m, err := f.market(ctx)
 	if err != nil {
 		return err
 	}
-	all, name, err := f.traces()
-	if err != nil {
-		return err
-	}
-	d, err := begin(ctx, f.state, f, clock, all, true)
+	d, err := begin(ctx, f.state, f, m)
 	if err != nil {
 		return err
 	}
 	defer d.end(false)
-	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", name, max(clock.Speed, 1), f.state, f.state)
-	<-ctx.Done()
-	return d.err
+	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", m.name, max(m.clock.Speed, 1), f.state, f.state)
+	<-d.over
+	return d.why()
 }
 
-// lastingClock is the state's own from its first start on: the market goes on where it would be, whatever --speed says.
-func lastingClock(f runFlags) (fn.Clock, error) {
-	file := filepath.Join(f.state, "clock")
-	b, err := os.ReadFile(file)
-	if err == nil {
-		return fn.ParseClock(string(b))
+// place is where machines are bought, and in what time.
+type place struct {
+	name   string
+	clock  fn.Clock
+	traces []market.Trace // of a cloud in this process
+	cloud  *fake.Client   // in another one; nil: in this process
+}
+
+// market finds the state's market.
+func (f runFlags) market(ctx context.Context) (p place, err error) {
+	cloud, about, err := dialOutside(ctx, f.state, f.cloud)
+	if err != nil {
+		return p, err
 	}
-	if !errors.Is(err, os.ErrNotExist) {
-		return fn.Clock{}, err
+	if cloud == nil {
+		if p.clock, err = keptClock(f.state, f.speed); err == nil {
+			p.traces, p.name, err = f.traces()
+		}
+		return p, err
 	}
-	var c fn.Clock // wall time
-	if f.speed != 1 {
-		c = fn.Clock{Origin: origin, Start: time.Now(), Speed: f.speed}
+	p.cloud, p.name = cloud, "cloud "+about.ID+" at "+cloud.URL()
+	if p.clock, err = fn.ParseClock(about.Clock); err != nil {
+		err = nobody(fmt.Errorf("cloud %s: %w", cloud.URL(), err))
 	}
-	return c, keep(file, []byte(c.String()))
+	return p, err
 }

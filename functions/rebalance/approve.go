@@ -111,7 +111,11 @@ func (d *Decider) word(id, hash, by string) (p *fleet.Plan, why string) {
 	case !d.state.Now.Before(p.Expires):
 		return nil, "its time was over at " + p.Expires.UTC().Format(time.RFC3339)
 	}
-	if w := d.state.Workloads[p.Workload]; w != nil && w.Spec.Autonomy == fleet.Observe {
+	w := d.state.Workloads[p.Workload]
+	switch {
+	case w == nil || w.Phase != fleet.Accepted || w.Next != p.Machine:
+		return nil, "nothing needs it any more"
+	case w.Spec.Autonomy == fleet.Observe:
 		return nil, "the workload is only observed; set its autonomy to suggest or act"
 	}
 	return p, ""
@@ -130,7 +134,7 @@ func (d *Decider) approved(e events.PlanApproved) {
 	d.buy(p)
 }
 
-func (d *Decider) rejected(e events.PlanRejected) {
+func (d *Decider) denied(e events.PlanRejected) {
 	p, why := d.word(e.Plan, e.Hash, e.By)
 	if p == nil {
 		d.unheard(e.Plan, e.By, why)
@@ -146,13 +150,25 @@ func (d *Decider) unheard(plan, by, why string) {
 	}
 }
 
+// withdraw takes back what was proposed for a workload and nobody has decided on.
+func (d *Decider) withdraw(w *fleet.Workload) {
+	m := d.state.Machines[w.Next]
+	if m == nil || m.Phase != fleet.Ordered {
+		return
+	}
+	if p := d.state.Plans[m.Plan]; p != nil && p.Action == fleet.Launch && !p.Approved {
+		d.closePlan(p.ID)
+		delete(d.state.Machines, m.Name)
+	}
+}
+
 // askAgain is how long after an unanswered question the next one may come.
 const askAgain = time.Minute
 
 // unanswered does what was chosen for it.
 func (d *Decider) unanswered(p *fleet.Plan) {
 	w := d.state.Workloads[p.Workload]
-	if d.cfg.Approval.Buy && w != nil && w.Spec.Autonomy != fleet.Observe && w.Phase == fleet.Accepted {
+	if d.cfg.Approval.Buy && w != nil && w.Spec.Autonomy != fleet.Observe && w.Phase == fleet.Accepted && w.Next == p.Machine {
 		d.buy(p)
 		return
 	}

@@ -72,6 +72,29 @@ func open(ctx context.Context, js jetstream.JetStream, name string, replicas int
 	return &bucket{js, s, "$KV." + name + "."}, nil
 }
 
+// Bind opens a bucket that is there, for those who may not make one: its settings are checked, and changed by nobody.
+func Bind(ctx context.Context, js jetstream.JetStream, name string) (Bucket, error) {
+	return bind(ctx, js, name)
+}
+
+func bind(ctx context.Context, js jetstream.JetStream, name string) (*bucket, error) {
+	if err := Guard(ctx, js.Conn()); err != nil {
+		return nil, err
+	}
+	var s jetstream.Stream
+	err := patiently(ctx, func(ctx context.Context) (err error) {
+		s, err = js.Stream(ctx, "KV_"+name)
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("bucket %s: %w", name, err)
+	}
+	if s.CachedInfo().Config.AllowDirect {
+		return nil, fmt.Errorf("bucket %s: reads may be answered by a follower (allow_direct is on)", name)
+	}
+	return &bucket{js, s, "$KV." + name + "."}, nil
+}
+
 // makeStream retries for 20 s: a young cluster may refuse, or never answer, before its leaders are known.
 func makeStream(ctx context.Context, js jetstream.JetStream, cfg jetstream.StreamConfig) (jetstream.Stream, error) {
 	for deadline := time.Now().Add(20 * time.Second); ; {

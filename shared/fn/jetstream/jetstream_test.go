@@ -42,8 +42,13 @@ func number(d fn.Delivery) uint64 { return d.Event.Data.(events.MachineHeard).Be
 // serve runs functions on a connection of their own until its result is called.
 func serve(t testing.TB, s *embedded.Server, fs ...fn.Function) (h *live.Host, stop func()) {
 	t.Helper()
+	return serveAs(t, s, live.Options{Log: quiet}, fs...)
+}
+
+func serveAs(t testing.TB, s *embedded.Server, o live.Options, fs ...fn.Function) (h *live.Host, stop func()) {
+	t.Helper()
 	nc, _ := natstest.Connect(t, s)
-	h, err := live.New(nc, live.Options{Log: quiet})
+	h, err := live.New(nc, o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -216,6 +221,76 @@ func TestAFoldWaitsForWhatADeadHostHadInHand(t *testing.T) {
 		defer mu.Unlock()
 		if !slices.Equal(folded, upTo(5)) {
 			t.Errorf("folded %v, want 1 to 5 in order", folded)
+		}
+	})
+}
+
+func TestAHostThatIsAloneTakesWhatADeadOneHadInHandAtOnce(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, s *embedded.Server) {
+		_, js := natstest.Connect(t, s)
+		var mu sync.Mutex
+		var folded, heard []uint64
+		note := func(to *[]uint64, batch ...fn.Delivery) {
+			mu.Lock()
+			defer mu.Unlock()
+			for _, d := range batch {
+				*to = append(*to, number(d))
+			}
+		}
+		functions := []fn.Function{
+			fn.Fold("fold", 8, beats, func(_ context.Context, batch []fn.Delivery) ([]events.Event, error) {
+				note(&folded, batch...)
+				return nil, nil
+			}),
+			fn.New("hear", fn.Hear(func(ctx context.Context, _ events.MachineHeard) ([]events.Event, error) {
+				note(&heard, fn.From(ctx))
+				return nil, nil
+			})),
+		}
+		_, stop := serve(t, s, functions...)
+		synctest.Wait()
+		stop()
+		say(t, js, 1, 2, 3)
+		for _, name := range []string{"fold", "hear"} { // the host that dies
+			c, err := js.Consumer(context.Background(), bus.Facts, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			taken, err := c.FetchNoWait(2)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range taken.Messages() {
+			}
+		}
+		say(t, js, 4, 5)
+		// Another one began to take it, and died too, with the whole process.
+		c, err := js.Consumer(context.Background(), bus.Facts, "fold")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := c.CachedInfo().Config
+		cfg.AckWait = time.Millisecond
+		if _, err := js.UpdateConsumer(context.Background(), bus.Facts, cfg); err != nil {
+			t.Fatal(err)
+		}
+		s.Shutdown()
+		if err := s.Restart(); err != nil {
+			t.Fatal(err)
+		}
+		serveAs(t, s, live.Options{Log: quiet, Alone: true}, functions...)
+		time.Sleep(time.Second) // a sixth of the time after which the server would give them to somebody else
+		mu.Lock()
+		defer mu.Unlock()
+		slices.Sort(heard)
+		if !slices.Equal(folded, upTo(5)) || !slices.Equal(heard, upTo(5)) {
+			t.Errorf("within a second folded %v and heard %v, want 1 to 5", folded, heard)
+		}
+		for _, name := range []string{"fold", "hear"} {
+			c, err := js.Consumer(context.Background(), bus.Facts, name)
+			if err != nil || c.CachedInfo().Config.AckWait < time.Second {
+				t.Errorf("%s is left with %s to acknowledge (%v)", name, c.CachedInfo().Config.AckWait, err)
+			}
 		}
 	})
 }
@@ -436,5 +511,67 @@ func TestAFactWhoseAckWasLostIsStoredOnce(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+func TestOfABatchEachDeliveryHasItsOwnFate(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, s *embedded.Server) {
+		_, js := natstest.Connect(t, s)
+		say(t, js, 1, 2, 3, 4)
+		var mu sync.Mutex
+		tries := map[uint64]int{}
+		largest := 0
+		f := fn.New("batch", fn.Hear(func(context.Context, events.MachineHeard) ([]events.Event, error) { return nil, nil }))
+		f.Batch = 4
+		f.Handle = func(_ context.Context, batch []fn.Delivery) ([]events.Event, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			largest = max(largest, len(batch))
+			failed := fn.Failures{}
+			for _, d := range batch {
+				n := number(d)
+				tries[n]++
+				switch {
+				case n == 2 && tries[n] < 3:
+					failed[d.Seq] = fmt.Errorf("away: %w", fn.ErrPassing)
+				case n == 3:
+					failed[d.Seq] = fmt.Errorf("%w: not ours", fn.ErrDead)
+				}
+			}
+			said := []events.Event{events.New("f", "batch", time.Time{}, events.ClockTicked{What: fmt.Sprint("said", len(batch))})}
+			if len(failed) > 0 {
+				return said, failed
+			}
+			return said, nil
+		}
+		h, _ := serve(t, s, f)
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		want := map[uint64]int{1: 1, 2: 3, 3: 1, 4: 1}
+		if c := h.Counts(); fmt.Sprint(tries) != fmt.Sprint(want) || largest != 4 || c.Handled != 3 || c.Dead != 1 || c.Published == 0 {
+			t.Errorf("tries %v, largest batch %d, %+v; want %v, the batch of 4, what was handled said", tries, largest, c, want)
+		}
+	})
+}
+
+func TestATraceGoesThroughAFunction(t *testing.T) {
+	s := natstest.Start(t, embedded.Options{})
+	_, js := natstest.Connect(t, s)
+	heard := make(chan string, 1)
+	serve(t, s, fn.New("first", fn.Hear(func(context.Context, events.MachineHeard) ([]events.Event, error) {
+		return []events.Event{events.New("f", "first", time.Time{}, events.ClockTicked{What: "x"})}, nil
+	})), fn.New("second", fn.Hear(func(ctx context.Context, _ events.ClockTicked) ([]events.Event, error) {
+		heard <- fn.From(ctx).Event.Trace
+		return nil, nil
+	})))
+	e := beat(1)
+	e.Trace = fn.Root()
+	if _, err := bus.Publish(t.Context(), js, e); err != nil {
+		t.Fatal(err)
+	}
+	got := <-heard
+	if got == e.Trace || len(got) != len(e.Trace) || got[:35] != e.Trace[:35] {
+		t.Errorf("heard under %q, want the trace of %q with another span", got, e.Trace)
 	}
 }

@@ -27,6 +27,9 @@ import (
 func Serve(c *Cloud) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/traits", func(w http.ResponseWriter, _ *http.Request) { reply(w, c.Traits(), nil) })
+	mux.HandleFunc("GET /v1/about", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, About{c.id, c.cfg.Clock, c.cfg.Now().UTC()}, nil)
+	})
 	mux.HandleFunc("GET /v1/offers", func(w http.ResponseWriter, r *http.Request) {
 		offers, err := c.Offers(r.Context())
 		reply(w, offers, err)
@@ -112,6 +115,13 @@ func (c *Cloud) serveIdentity(w http.ResponseWriter, r *http.Request) {
 	reply(w, Identity{m.ID, m.Name, o.Cloud, o.Account, o.Zone, o.Type, string(o.Market), m.Since}, nil)
 }
 
+// About is which cloud it is, and in what time it reckons.
+type About struct {
+	ID    string    `json:"id"`    // random, as old as the bill
+	Clock string    `json:"clock"` // Config.Clock
+	Now   time.Time `json:"now"`
+}
+
 // problem is an error on the wire.
 type problem struct {
 	Word string `json:"word"`
@@ -147,8 +157,17 @@ func Dial(ctx context.Context, url string) (*Client, error) {
 	return c, nil
 }
 
+// URL is where it was dialled.
+func (c *Client) URL() string { return c.base }
+
 // Traits implements provider.Provider.
 func (c *Client) Traits() provider.Traits { return c.traits }
+
+// About tells which cloud it is.
+func (c *Client) About(ctx context.Context) (out About, err error) {
+	err = c.call(ctx, http.MethodGet, "/v1/about", nil, &out)
+	return out, err
+}
 
 // Offers implements provider.Provider.
 func (c *Client) Offers(ctx context.Context) (out []fleet.Offer, err error) {
