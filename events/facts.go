@@ -51,6 +51,7 @@ var kinds = func() map[Kind]reflect.Type {
 		InstanceVerified{},
 		InstanceRejected{},
 		ApprovalRefused{},
+		CheckpointAsked{},
 		SilenceSet{},
 		ChannelFailed{},
 		ChannelRecovered{},
