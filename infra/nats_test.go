@@ -48,7 +48,7 @@ type site struct {
 
 func users(t testing.TB) []accounts.User {
 	t.Helper()
-	consumers, err := relay.Consumers(fleetName, []string{"fake/main"})
+	consumers, err := relay.Consumers(fleetName, []string{"aws/123456789012"})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -134,6 +134,9 @@ func All(fleet string, consumers []string) []User {
 	return append(Functions(fleet), Relay(fleet, consumers), Admin(), Leaf())
 }
 
+// NewestConsumer is the consumer through which a machine reads the newest of its orders.
+func NewestConsumer(fleet, machine string) string { return "newest-" + fleet + "-" + machine }
+
 // Agent is the template of all machines' agents: the server puts the user's name, which is the machine's, and its tag in.
 // A machine says facts about itself and about its workload, and hears its own orders alone.
 func Agent(fleet string) User {
@@ -153,5 +156,8 @@ func Agent(fleet string) User {
 		"$JS.API.CONSUMER.INFO."+bus.Facts+"."+name, "$JS.API.CONSUMER.MSG.NEXT."+bus.Facts+"."+name, "$JS.ACK."+bus.Facts+"."+name+".>",
 		"$JS.API.CONSUMER.CREATE."+bus.Facts+"."+name+"."+bus.Subject(fleet, "order.given", me), // with this filter and no other
 	)
+	last := NewestConsumer(fleet, me)
+	u.Publish = append(u.Publish, "$JS.API.CONSUMER.DELETE."+bus.Facts+"."+last, "$JS.API.CONSUMER.MSG.NEXT."+bus.Facts+"."+last,
+		"$JS.API.CONSUMER.CREATE."+bus.Facts+"."+last+"."+bus.Subject(fleet, "order.given", me))
 	return u
 }
