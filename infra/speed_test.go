@@ -284,7 +284,7 @@ func running(n int, now time.Time) (*fleet.Fleet, fleet.Markets) {
 	f := fleet.New(fleetName, install)
 	f.Now = now
 	for i := range n {
-		name, machine := fmt.Sprintf("w%d", i), fmt.Sprintf("main-m%d", i)
+		name, machine := fmt.Sprintf("w%d", i), fmt.Sprintf("run-m%d", i)
 		f.Workloads[name] = &fleet.Workload{
 			Spec:  &fleet.Spec{Name: name, Run: []string{"train"}, Steps: 3600, Work: 10 * time.Hour, Autonomy: fleet.Act, SaveEvery: 5 * time.Minute},
 			Phase: fleet.Accepted, Since: now.Add(-time.Hour), Epoch: 1, On: machine, Step: 110,
@@ -346,14 +346,14 @@ func TestFromNoticeToOrderThroughTwoFunctionsAndTheRelay(t *testing.T) {
 		if out := notices.invoke(t, raw); out["said"] != 1.0 {
 			t.Fatalf("notices answered %v", out)
 		}
-		save := ordered(t, sub, fmt.Sprintf("main-m%d", m), ends)
+		save := ordered(t, sub, fmt.Sprintf("run-m%d", m), ends)
 		if round >= machines { // the first round warms up
 			took = append(took, time.Since(began))
 		}
 		// What one publish on three nodes costs now, and the agent's answer, so that nothing is said again meanwhile.
 		began = time.Now()
 		answer := events.New(fleetName, "agent", time.Now(), events.CheckpointSaved{
-			Workload: fmt.Sprintf("w%d", m), Machine: fmt.Sprintf("main-m%d", m), Epoch: 1, Save: save,
+			Workload: fmt.Sprintf("w%d", m), Machine: fmt.Sprintf("run-m%d", m), Epoch: 1, Save: save,
 			Manifest: fleet.Manifest{ID: fmt.Sprintf("1-%d", 200+round), Epoch: 1, Step: int64(200 + round), At: time.Now().UTC()},
 		})
 		if _, err := bus.Publish(t.Context(), js, answer); err != nil {

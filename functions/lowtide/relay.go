@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -50,7 +51,7 @@ func relayCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.prefix, "prefix", env("LOWTIDE_STACK", "lowtide")+"-", "what stands before a function's name at AWS: the stack's name and '-' (LOWTIDE_STACK)")
 	cmd.Flags().StringVar(&f.region, "region", os.Getenv("AWS_REGION"), "AWS region of the functions (AWS_REGION)")
 	cmd.Flags().StringSliceVar(&f.accounts, "account", split(os.Getenv("LOWTIDE_PLAN_ACCOUNTS")), "cloud/account whose plans are handed to provision; may be repeated (LOWTIDE_PLAN_ACCOUNTS)")
-	cmd.Flags().StringSliceVar(&f.targets, "target", nil, "function=URL of an emulator instead of AWS; may be repeated")
+	cmd.Flags().StringSliceVar(&f.targets, "target", nil, "function=URL of an emulator instead of AWS; may be repeated, and then only these functions are served")
 	cmd.Flags().StringToIntVar(&f.concurrency, "concurrency", nil, "function=N: invocations at once; a function that folds has one")
 	cmd.Flags().StringVar(&f.metrics, "metrics", "127.0.0.1:9464", "where Prometheus reads metrics; empty: nowhere")
 	cmd.Flags().DurationVar(&f.grace, "grace", 25*time.Second, "how long invocations in flight may go on after a stop")
@@ -101,6 +102,9 @@ func serveRelay(ctx context.Context, f relayFlags) error {
 	routes, err := relay.Routes(f.fleet, f.accounts)
 	if err != nil {
 		return usage(err)
+	}
+	if len(targets) > 0 { // emulators: who has none is not served, rather than asked for in vain
+		routes = slices.DeleteFunc(routes, func(r relay.Route) bool { return targets[r.Name] == "" })
 	}
 	known := map[string]bool{}
 	for i := range routes {
