@@ -235,9 +235,9 @@ var table = map[events.Kind]string{
 // writers are who writes each bucket; readers who may read it besides.
 var (
 	writers = map[string]string{
-		"fleets": "rebalance", "market": "prices", "offers": "prices", "benchmarks": "verify", "claims": "provision", "census": "census", "ledger": "ledger",
+		"fleets": "rebalance", "market": "prices", "offers": "prices", "benchmarks": "verify", "claims": "provision", "census": "census", "ledger": "ledger", "joins": "relay",
 	}
-	readers = map[string]string{"market": "rebalance", "claims": "census"}
+	readers = map[string]string{"market": "rebalance", "claims": "census", "fleets": "relay"}
 )
 
 // question is a subject, and who may publish on it: names with spaces between.

@@ -2,6 +2,7 @@ package infra_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 
 	"lowtide/events"
+	"lowtide/functions/lowtide/nats/accounts"
 	"lowtide/functions/lowtide/trainer"
 	"lowtide/shared/bus"
 	"lowtide/shared/fn"
@@ -28,7 +30,7 @@ import (
 const speed = 60
 
 // deployment is lowtide as it is deployed: what sam built under Lambda's emulator, the relay's process, NATS with its users, a
-// cloud behind HTTP, and real agents that train.
+// cloud behind HTTP, and real agents that train, each with the NATS user that the relay's door gave it.
 type deployment struct {
 	*site
 	clock     fn.Clock
@@ -38,27 +40,6 @@ type deployment struct {
 
 	mu    sync.Mutex
 	facts []events.Event
-}
-
-// rented starts machines as processes, each with a NATS user of its own, as the exchange of a machine's token will.
-type rented struct {
-	*fake.Processes
-	s *site
-}
-
-// Boot implements fake.Launcher.
-func (r rented) Boot(b fake.Boot) {
-	creds, err := r.s.keys.Machine(b.Name, b.Machine.Labels.Workload, time.Now().Add(time.Hour))
-	file := filepath.Join(r.s.dir, b.Name+".creds")
-	if err == nil {
-		err = os.WriteFile(file, creds, 0o600)
-	}
-	if err != nil {
-		r.s.t.Error(err)
-		return
-	}
-	b.UserData += "LOWTIDE_NATS_CREDS=" + file + "\nLOWTIDE_NATS_CA_FILE=" + r.s.ca() + "\n"
-	r.Processes.Boot(b)
 }
 
 func deploy(t *testing.T, replicas int, files ...string) *deployment {
@@ -71,7 +52,7 @@ func deploy(t *testing.T, replicas int, files ...string) *deployment {
 	procs := &fake.Processes{Dir: filepath.Join(dir, "machines"), Command: []string{command, "agent"}}
 	var err error
 	d.cloud, err = fake.Open(fake.Config{
-		Cloud: "aws", Account: "123456789012", Dir: filepath.Join(dir, "cloud"), Now: d.clock.Now, Real: d.clock.Real, Launcher: rented{procs, d.site},
+		Cloud: "aws", Account: "123456789012", Dir: filepath.Join(dir, "cloud"), Now: d.clock.Now, Real: d.clock.Real, Launcher: procs,
 		Traces: []market.Trace{zone("us-east-1a", func(int) float64 { return 1 }), zone("us-east-1b", func(minute int) float64 {
 			if minute < 12 {
 				return 1.2
@@ -106,19 +87,28 @@ func deploy(t *testing.T, replicas int, files ...string) *deployment {
 	bench, _ := json.Marshal([]string{command, "benchrunner", "run", "--backend", "cpu"})
 	data, _ := json.Marshal(map[string]string{
 		"LOWTIDE_NATS": strings.Split(d.url(), ",")[0], "LOWTIDE_CLOCK": d.clock.String(), "LOWTIDE_BUCKET": "file://" + bucket(t, dir),
-		"LOWTIDE_CKPT_KEY": hex.EncodeToString([]byte("names-of-checkpoints")), "LOWTIDE_LEASE": "6h", "LOWTIDE_BENCH": string(bench),
+		"LOWTIDE_NATS_CA_FILE": d.ca(),
+		"LOWTIDE_CKPT_KEY":     hex.EncodeToString([]byte("names-of-checkpoints")), "LOWTIDE_LEASE": "6h", "LOWTIDE_BENCH": string(bench),
 		"LOWTIDE_CPU_CALIBRATION": filepath.Join(dir, "cpu-rating.json"), "LOWTIDE_POWEROFF": `["true"]`, // this host stays on
 	})
+	keys, err := d.keys.Door()
+	if err != nil {
+		t.Fatal(err)
+	}
+	door := fmt.Sprint("127.0.0.1:", freePort(t))
 	var targets []string
 	for _, logical := range []string{"Notices", "Rebalance", "Verify", "Prices", "Census", "Provision", "Ledger", "Intake", "Clock"} {
 		name := strings.ToLower(logical)
 		d.functions[name] = emulate(t, build, logical, d.environment(t, name, "LOWTIDE_CLOCK="+d.clock.String(), "LOWTIDE_CLOUD="+web.URL,
-			"LOWTIDE_POLICY="+string(policy), "LOWTIDE_USER_DATA="+string(data), "LOWTIDE_DRY=false")...)
+			"LOWTIDE_POLICY="+string(policy), "LOWTIDE_USER_DATA="+string(data), "LOWTIDE_DRY=false",
+			"LOWTIDE_JOIN=https://"+door+"/join", "LOWTIDE_JOIN_KEY="+base64.StdEncoding.EncodeToString(keys.Join))...)
 		targets = append(targets, name+"="+d.functions[name].url)
 	}
 	d.listen(ctx, t, &all)
-	t.Setenv("LOWTIDE_CLOCK", d.clock.String())
-	d.relay(t, "aws/123456789012", targets...)
+	d.relay(t, []string{"LOWTIDE_CLOCK=" + d.clock.String()}, []string{
+		"--door", door, "--door-keys", filepath.Join(d.dir, accounts.DoorFile), "--door-cert", filepath.Join(d.dir, "cert.pem"),
+		"--door-key", filepath.Join(d.dir, "key.pem"), "--install", install,
+	}, targets...)
 	all.Go(func() { d.schedule(ctx, t) })
 	all.Go(func() { d.eventBridge(ctx, t) })
 	return d
@@ -261,6 +251,7 @@ func TestTheStoriesOfAPriceAndAWarningThroughWhatIsDeployed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			deployed(t)
+			t.Parallel() // both wait for their markets most of the time
 			const steps, seed = 240, 7
 			d := deploy(t, c.replicas, c.files...)
 			d.submit(t, fmt.Sprintf("name: train\nrun: [%q, trainer, --steps, \"%d\", --seed, \"%d\", --step-time, %s, --save-every, \"20\"]\nwork: 40m\nsteps: %d\ncheckpoint: 5m\nautonomy: act\n",
@@ -322,6 +313,15 @@ func TestTheStoriesOfAPriceAndAWarningThroughWhatIsDeployed(t *testing.T) {
 			}
 			if got := d.inOrder(want...); got < len(want) {
 				t.Errorf("fact %d of %d is missing or out of order\n%s", got+1, len(want), d.story())
+			}
+			status := run(t, []string{
+				"LOWTIDE_NATS_URL=" + d.url(), "LOWTIDE_NATS_CREDS=" + d.keys.Creds("admin"), "LOWTIDE_NATS_CA_FILE=" + d.ca(), "LOWTIDE_FLEET=" + fleetName,
+			}, lowtide(t), "status", "--output", "json")
+			if !strings.Contains(string(status), `"train"`) {
+				t.Errorf("status tells nothing of it: %s", status)
+			}
+			if s, err := d.js.Stream(t.Context(), "KV_fleets"); err != nil || s.CachedInfo().Config.Replicas != c.replicas {
+				t.Errorf("the state lies on %d servers, %v; want %d", s.CachedInfo().Config.Replicas, err, c.replicas)
 			}
 			if s, err := d.js.Stream(t.Context(), bus.Dead); err != nil || s.CachedInfo().State.Msgs > 0 {
 				t.Errorf("%d dead letters, %v; want none", s.CachedInfo().State.Msgs, err)

@@ -85,7 +85,10 @@ func agentCommand() *cobra.Command {
 // serveAgent wires one agent and runs it until ctx ends.
 func serveAgent(ctx context.Context, s agent.Settings) error {
 	var contact atomic.Int64 // wall time of the last word with NATS
-	user, own := machineUser(s, os.Getenv)
+	user, own, err := machineUser(ctx, s, os.Getenv)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
 	nc, err := nats.Connect(s.NATS, append(bus.Options("agent "+s.Machine, nil), user...)...)
 	if err != nil {
 		return fmt.Errorf("agent: connect to NATS: %w", err)

@@ -2,6 +2,7 @@ package accounts
 
 import (
 	"bytes"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -72,6 +73,9 @@ func Bootstrap(dir, fleet, install string, users []User) (*Deployment, error) {
 		if err := d.mint(u, time.Time{}); err != nil {
 			return nil, err
 		}
+	}
+	if err := d.door(); err != nil {
+		return nil, fmt.Errorf("bootstrap: %w", err)
 	}
 	return d, d.save()
 }
@@ -165,22 +169,60 @@ func (d *Deployment) mint(u User, expires time.Time) error {
 	return nil
 }
 
-// Machine makes an agent's credentials, good until expires: signed by a key that can make nothing but agents, and good for
-// the subjects of this machine and workload alone.
-func (d *Deployment) Machine(machine, workload string, expires time.Time) ([]byte, error) {
-	signing, err := d.key("agents")
-	if err != nil {
-		return nil, err
-	}
-	account, err := d.public("account")
-	if err != nil {
-		return nil, err
-	}
-	return Mint(signing, account, machine, workload, expires)
+// Door is what whoever admits machines holds: no more than what makes agents.
+type Door struct {
+	Account string `json:"account"` // public key
+	Agents  []byte `json:"agents"`  // seed of the agents' signing key
+	Join    []byte `json:"join"`    // proves which purchase a machine is of; provision has it too
 }
 
-// Mint is Machine for whoever holds the agents' signing key alone.
-func Mint(signing nkeys.KeyPair, account, machine, workload string, expires time.Time) ([]byte, error) {
+// DoorFile holds a Door, for the machines that run the relay.
+const DoorFile = "door.json"
+
+// ReadDoor reads a Door.
+func ReadDoor(file string) (d Door, err error) {
+	b, err := os.ReadFile(file)
+	if err == nil {
+		err = json.Unmarshal(b, &d)
+	}
+	if err == nil && (d.Account == "" || len(d.Agents) == 0 || len(d.Join) < 32) {
+		err = errors.New("it lacks account, agents or join")
+	}
+	if err != nil {
+		return d, fmt.Errorf("read %s: %w", file, err)
+	}
+	return d, nil
+}
+
+// Mint makes the user of a machine's public key, good until expires for the subjects of this machine and workload alone. It is
+// signed by a key that can make nothing but agents.
+func (d Door) Mint(public, machine, workload string, expires time.Time) (string, error) {
+	signing, err := nkeys.FromSeed(d.Agents)
+	if err != nil {
+		return "", fmt.Errorf("mint agent %s: %w", machine, err)
+	}
+	defer signing.Wipe()
+	claims := jwt.NewUserClaims(public)
+	claims.SetScoped(true)
+	claims.Name, claims.IssuerAccount, claims.Expires = machine, d.Account, expires.Unix()
+	claims.Tags.Add("workload:" + workload)
+	var found jwt.ValidationResults
+	claims.Validate(&found)
+	if errs := found.Errors(); len(errs) > 0 {
+		return "", fmt.Errorf("mint agent %s: %w", machine, errors.Join(errs...))
+	}
+	return claims.Encode(signing)
+}
+
+// Door is this deployment's.
+func (d *Deployment) Door() (Door, error) { return ReadDoor(filepath.Join(d.dir, DoorFile)) }
+
+// Machine makes an agent's credentials with a key of its own, good until expires.
+func (d *Deployment) Machine(machine, workload string, expires time.Time) ([]byte, error) {
+	door, err := d.Door()
+	if err != nil {
+		return nil, err
+	}
 	key, err := nkeys.CreateUser()
 	if err != nil {
 		return nil, err
@@ -189,15 +231,38 @@ func Mint(signing nkeys.KeyPair, account, machine, workload string, expires time
 	if err != nil {
 		return nil, err
 	}
-	claims := jwt.NewUserClaims(public)
-	claims.SetScoped(true)
-	claims.Name, claims.IssuerAccount, claims.Expires = machine, account, expires.Unix()
-	claims.Tags.Add("workload:" + workload)
-	creds, err := encode(claims, signing, key)
+	token, err := door.Mint(public, machine, workload, expires)
 	if err != nil {
-		return nil, fmt.Errorf("mint agent %s: %w", machine, err)
+		return nil, err
 	}
-	return creds, nil
+	seed, err := key.Seed()
+	if err != nil {
+		return nil, err
+	}
+	return jwt.FormatUserConfig(token, seed)
+}
+
+// door makes the file of a new deployment.
+func (d *Deployment) door() error {
+	account, err := d.public("account")
+	if err != nil {
+		return err
+	}
+	agents, err := d.key("agents")
+	if err != nil {
+		return err
+	}
+	seed, err := agents.Seed()
+	if err != nil {
+		return err
+	}
+	join := make([]byte, 32)
+	_, _ = rand.Read(join) // never fails
+	b, err := json.Marshal(Door{account, seed, join})
+	if err != nil {
+		return err
+	}
+	return keep(filepath.Join(d.dir, DoorFile), b)
 }
 
 func encode(claims *jwt.UserClaims, issuer, user nkeys.KeyPair) ([]byte, error) {

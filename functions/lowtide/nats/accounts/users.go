@@ -44,6 +44,7 @@ var buckets = map[string]map[string]bool{
 	"provision": {"claims": true},
 	"census":    {"census": true, "claims": false},
 	"ledger":    {"ledger": true},
+	"relay":     {"joins": true, "fleets": false}, // admits machines that the fleet lists
 }
 
 // Buckets are all that a deployment makes; those of large objects come second.
@@ -80,12 +81,7 @@ func Functions(fleet string) []User {
 		if name == "notices" || name == "clock" { // invoked directly: there is no relay to bury what cannot be read
 			u.Publish = append(u.Publish, "dead."+name)
 		}
-		for b, writes := range buckets[name] {
-			u.Publish = append(u.Publish, reads(b)...)
-			if writes {
-				u.Publish = append(u.Publish, "$KV."+b+".>")
-			}
-		}
+		u.Publish = append(u.Publish, ofBuckets(name)...)
 		slices.Sort(u.Publish)
 		out = append(out, u)
 	}
@@ -95,6 +91,17 @@ func Functions(fleet string) []User {
 		}
 		return 1
 	})
+	return out
+}
+
+// ofBuckets is what a user may do with the buckets that it has.
+func ofBuckets(name string) (out []string) {
+	for b, writes := range buckets[name] {
+		out = append(out, reads(b)...)
+		if writes {
+			out = append(out, "$KV."+b+".>")
+		}
+	}
 	return out
 }
 
@@ -110,6 +117,7 @@ func Relay(fleet string, consumers []string) User {
 	for _, c := range consumers {
 		u.Publish = append(u.Publish, consumer(bus.Facts, c)...)
 	}
+	u.Publish = append(u.Publish, ofBuckets("relay")...)
 	return u
 }
 
