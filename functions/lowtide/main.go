@@ -83,6 +83,7 @@ func root() *cobra.Command {
 		cloudCommand(),
 		offersCommand(),
 		relayCommand(),
+		natsCommand(),
 		checkpointsCommand(),
 		costCommand(),
 		approveCommand(),
