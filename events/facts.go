@@ -50,6 +50,12 @@ var kinds = func() map[Kind]reflect.Type {
 		BenchmarkFinished{},
 		InstanceVerified{},
 		InstanceRejected{},
+		UtilisationMeasured{},
+		WorkloadIdle{},
+		WorkloadUnderused{},
+		WorkloadBusy{},
+		WorkloadWarned{},
+		WorkloadKept{},
 	} {
 		m[f.Kind()] = reflect.TypeOf(f)
 	}

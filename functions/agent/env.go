@@ -21,6 +21,7 @@ type Settings struct {
 	Key      []byte   // of the checkpoints, 16 bytes or more
 	Metadata string   // URL of the cloud's own notices; "": none
 	Bench    Proof    // the benchmark runner; none: benchmarks fail with that cause
+	Scrape   string   // URL of an exporter's page on the GPUs' use; "": NVML
 	PowerOff []string // ends the machine
 }
 
@@ -37,6 +38,7 @@ type Settings struct {
 //	LOWTIDE_NATS_TOKEN  credential                           ""
 //	LOWTIDE_CLOCK       as fn.Clock writes it                wall time
 //	LOWTIDE_METADATA    URL of the notices                   none
+//	LOWTIDE_SCRAPE      URL of dcgm-exporter's page          none: NVML
 //	LOWTIDE_LEASE       duration without contact             6h
 //	LOWTIDE_HARD_END    RFC 3339                             none
 //	LOWTIDE_BOUGHT      RFC 3339, when billing began         not known
@@ -54,6 +56,7 @@ func FromEnv(getenv func(string) string) (Settings, error) {
 		Dir: r.or("LOWTIDE_DIR", "lowtide"), NATS: r.url("LOWTIDE_NATS", true), Token: getenv("LOWTIDE_NATS_TOKEN"),
 		Bucket: r.url("LOWTIDE_BUCKET", true), Key: r.key("LOWTIDE_CKPT_KEY"), Metadata: r.url("LOWTIDE_METADATA", false),
 		Bench:    Proof{Command: r.list("LOWTIDE_BENCH", nil), Image: getenv("LOWTIDE_BENCH_IMAGE")},
+		Scrape:   r.url("LOWTIDE_SCRAPE", false),
 		PowerOff: r.list("LOWTIDE_POWEROFF", []string{"shutdown", "-h", "now"}),
 	}
 	var err error
