@@ -18,6 +18,7 @@ import (
 	"lowtide/functions/prices"
 	"lowtide/functions/provision"
 	"lowtide/functions/rebalance"
+	idle "lowtide/functions/usage"
 	"lowtide/functions/verify"
 	"lowtide/shared/bus"
 	"lowtide/shared/fn"
@@ -119,6 +120,7 @@ func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[
 	fns := []fn.Function{
 		prices.New("prices", []string{r.fleet}, []provider.Provider{cloud}, market, objects, prices.Options{Now: r.clock.Now}),
 		census.New("census", r.install, cloud, claims, bucket("census"), census.Options{Now: r.clock.Now, Fleet: r.fleet}),
+		idle.New(bucket("usage"), idle.Options{}),
 		verify.New(bucket("benchmarks"), verify.Options{Real: r.clock.Real}),
 		rebalance.New(rebalance.Config{
 			Fleet: r.fleet, Install: r.install, Era: r.era, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Batch: 128,
