@@ -56,6 +56,13 @@ var kinds = func() map[Kind]reflect.Type {
 		WorkloadBusy{},
 		WorkloadWarned{},
 		WorkloadKept{},
+		ApprovalRefused{},
+		SilenceSet{},
+		ChannelFailed{},
+		ChannelRecovered{},
+		AlertReceived{},
+		RuleFailed{},
+		PersonActed{},
 	} {
 		m[f.Kind()] = reflect.TypeOf(f)
 	}
@@ -177,20 +184,26 @@ type BudgetExhausted struct {
 	Budget   fleet.Money `json:"budget"`
 }
 
-// PlanProposed waits for a person.
+// PlanProposed waits for a person; or nobody is asked, and it only shows what would be done.
 type PlanProposed struct {
-	Plan fleet.Plan `json:"plan"`
+	Plan     fleet.Plan `json:"plan"`
+	Why      string     `json:"why,omitempty"`      // why a person is asked
+	Until    time.Time  `json:"until,omitzero"`     // without an answer by then, Default is done
+	Default  string     `json:"default,omitempty"`  // "approve" or "reject"
+	Observed bool       `json:"observed,omitempty"` // the workload is only observed
 }
 
 // PlanApproved is a person's yes.
 type PlanApproved struct {
 	Plan string `json:"plan"`
+	Hash string `json:"hash,omitempty"` // of the plan that the person saw (fleet.Plan.Hash); "": whatever it is now
 	By   string `json:"by"`
 }
 
 // PlanRejected is a person's no.
 type PlanRejected struct {
 	Plan string `json:"plan"`
+	Hash string `json:"hash,omitempty"` // as with PlanApproved
 	By   string `json:"by"`
 }
 

@@ -120,6 +120,7 @@ var homes = map[string][]string{
 	"gocloud.dev/":                    {"shared/checkpoint", "functions/lowtide"},
 	"gonum.org/":                      {"functions/lowtide", "benchrunner"},
 	"github.com/aws/aws-sdk-go-v2":    {"shared/provider/aws", "shared/checkpoint", "shared/fn/lambda", "functions/lowtide/relay"},
+	"github.com/slack-go/":            {"functions/notify", "functions/chatops"},
 }
 
 func TestHeavyModulesStayInTheirHomes(t *testing.T) {

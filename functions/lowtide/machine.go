@@ -131,10 +131,13 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		deps.Watch = agent.Endpoint{URL: s.Metadata}
 		deps.Power = powerOff{os.Getenv("LOWTIDE_METADATA_URL") + "/poweroff"}
 	}
+	sh := &shipper{dir: filepath.Join(s.Dir, "work", "run"), machine: s.Machine, store: store}
+	deps.Log = sh.ship
 	a, err := agent.New(s.Config, deps)
 	if err != nil {
 		return err
 	}
+	sh.hide = a.Hide
 	defer a.Close()
 	return alive(ctx, h, a, s, func() {
 		// A round trip, at most one a second: a connection may be dead for long before it says so.

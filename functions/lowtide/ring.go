@@ -15,6 +15,8 @@ import (
 	"lowtide/functions/census"
 	"lowtide/functions/ledger"
 	embedded "lowtide/functions/lowtide/nats"
+	"lowtide/functions/notify"
+	"lowtide/functions/notify/settings"
 	"lowtide/functions/prices"
 	"lowtide/functions/provision"
 	"lowtide/functions/rebalance"
@@ -41,6 +43,7 @@ type ring struct {
 	era     string
 	clock   fn.Clock
 	policy  plan.Policy
+	told    settings.Settings // whom to tell what
 	server  *embedded.Server
 	nc      *nats.Conn
 	js      jetstream.JetStream
@@ -54,12 +57,13 @@ type ringOptions struct {
 	install string
 	clock   fn.Clock
 	policy  plan.Policy
+	told    settings.Settings
 	durable bool // every message is on disk before it is acknowledged
 }
 
 // startRing starts NATS and the streams.
 func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
-	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy}
+	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told}
 	door := door{}
 	if o.durable {
 		r.era = strings.ToLower(rand.Text()[:4])
@@ -129,7 +133,13 @@ func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[
 		provision.Twins("provision-twins", cloud, claims, carry),
 		ledger.New(r.fleet, bucket("ledger")),
 	}
-	return fns, firstErr
+	tell, err := notify.New(notify.Config{
+		Fleet: r.fleet, Books: bucket("notify"), Places: r.told.Places, Words: r.told.Words, Links: r.told.Links, Real: r.clock.Real,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(fns, tell...), firstErr
 }
 
 // tick says clock.ticked at once, so that nobody waits for the first prices, and then until ctx ends.

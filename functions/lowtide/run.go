@@ -37,6 +37,7 @@ var demoPolicy = plan.Policy{
 
 type runFlags struct {
 	data, state, cloud string
+	notify             string
 	speed              float64
 	limit, lease       time.Duration
 	seed               uint64
@@ -79,6 +80,7 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.data, "data", "", "directory of recorded spot traces to replay; empty: the built-in market model")
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
+	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
 	cmd.Flags().DurationVar(&f.lease, "lease", demoPolicy.Lease, "after this long without contact a machine saves and ends itself, in market time")
@@ -165,7 +167,10 @@ func demo(ctx context.Context, out io.Writer, f runFlags) error {
 	defer look.Stop()
 	for over := false; !over; {
 		select {
-		case <-ctx.Done():
+		case <-d.over:
+			if err := d.why(); err != nil {
+				return failed("stopped, every machine is ended: %v", err)
+			}
 			return failed("stopped; every machine is ended")
 		case <-limit:
 			say("lowtide", "the story takes too long; every machine is ended")
@@ -209,8 +214,16 @@ type deck struct {
 	local *fake.Cloud // nil: the cloud lives elsewhere
 	procs *fake.Processes
 	stop  context.CancelFunc
+	over  <-chan struct{} // closed when it stops, by itself too
 	all   sync.WaitGroup
 	err   error
+}
+
+// why is what made it stop by itself; nil if it was told to.
+func (d *deck) why() error {
+	d.stop()
+	d.all.Wait()
+	return d.err
 }
 
 // begin starts ring and functions, and the cloud where it is in this process.
@@ -221,14 +234,19 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	}
 	d = &deck{}
 	ctx, d.stop = context.WithCancel(ctx)
+	d.over = ctx.Done()
 	defer func() {
 		if err != nil {
 			d.end(true)
 		}
 	}()
+	told, err := f.told()
+	if err != nil {
+		return nil, err
+	}
 	policy := demoPolicy
 	policy.Lease = f.lease
-	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, durable: f.state != ""}); err != nil {
+	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, durable: f.state != ""}); err != nil {
 		return nil, err
 	}
 	var url string
@@ -257,7 +275,7 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	d.all.Go(func() { d.tick(ctx, 30*time.Second) })
 	d.all.Go(func() { d.notices(ctx) })
 	return d, address{
-		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Dir: dir, Policy: d.policy,
+		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Policy: d.policy,
 	}.write(f.state)
 }
 
@@ -434,8 +452,8 @@ func daemon(ctx context.Context, out io.Writer, f runFlags) error {
 	}
 	defer d.end(false)
 	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", m.name, max(m.clock.Speed, 1), f.state, f.state)
-	<-ctx.Done()
-	return d.err
+	<-d.over
+	return d.why()
 }
 
 // place is where machines are bought, and in what time.

@@ -7,16 +7,13 @@ import (
 	"math"
 	"time"
 
-	"lowtide/events"
 	"lowtide/shared/fleet"
-	"lowtide/shared/fn"
 )
 
 const (
 	absurd      = 20             // times off: not a price
 	trustFor    = 24 * time.Hour // a price before is compared with for so long
 	hazardAfter = 10.0           // machine-hours of a pool before its hazard is told
-	doneFor     = 48 * time.Hour // an ended machine is remembered
 	leastGPU    = 0.01           // USD for an hour of one GPU: less is no price
 	mostGPU     = 150.0
 	rounding    = 0.01 // spot may be so much above on demand
@@ -206,95 +203,4 @@ func (p *prices) differ(was, is []told) (matters bool, summary string) {
 		note(2, pool+" is not sold any more")
 	}
 	return matters, summary
-}
-
-// count takes one fact into the history of its pool.
-func (b *Book) count(d fn.Delivery) {
-	if d.Event.Dry {
-		return // nothing was bought, and nothing refused
-	}
-	switch e := d.Event.Data.(type) {
-	case events.InstanceLaunched:
-		b.refused(e.Refused)
-		b.launched(d.Event.Fleet+"/"+e.Machine, e)
-	case events.PlanFailed:
-		b.refused(e.Refused)
-	case events.InstanceInterrupted:
-		b.interrupted(d.Event.Fleet+"/"+e.Machine, e)
-	case events.InstanceVerified, events.InstanceRejected:
-		b.countProof(d.Event.Fleet, e)
-	case events.InstanceEnded:
-		b.ended(d.Event.Fleet+"/"+e.Machine, e, d.At)
-	}
-}
-
-func (b *Book) launched(key string, e events.InstanceLaunched) {
-	_, runs := b.Live[key]
-	if _, done := b.Done[key]; runs || done {
-		return // said again
-	}
-	b.pool(e.Offer.Pool()).Launches++
-	b.Live[key] = Live{ID: e.ID, Pool: e.Offer.Pool(), Type: typeOf(e.Offer), Since: e.At}
-}
-
-func (b *Book) interrupted(key string, e events.InstanceInterrupted) {
-	if e.Action == events.ActionEnded {
-		return // our own end of it echoes like this too: it says nothing about the market
-	}
-	for k, l := range b.Live { // a cloud's own notice has its id alone
-		if k == key || e.ID != "" && l.ID == e.ID {
-			l.Interrupted = true
-			b.Live[k] = l
-		}
-	}
-}
-
-func (b *Book) ended(key string, e events.InstanceEnded, at time.Time) {
-	l, runs := b.Live[key]
-	if !runs {
-		return // told before
-	}
-	past := b.pool(l.Pool)
-	past.Hours += max(e.At.Sub(l.Since).Hours(), 0)
-	if l.Interrupted || e.Why == "interrupted" {
-		past.Interruptions++
-	}
-	delete(b.Live, key)
-	b.Done[key] = at
-	for k, t := range b.Done {
-		if at.Sub(t) > doneFor {
-			delete(b.Done, k)
-		}
-	}
-}
-
-func (b *Book) pool(name string) *fleet.PoolPast {
-	if b.Pools[name] == nil {
-		b.Pools[name] = &fleet.PoolPast{}
-	}
-	return b.Pools[name]
-}
-
-func (b *Book) refused(list []events.Refused) {
-	for _, r := range list {
-		if r.Why == "no_capacity" { // other refusals are the account's or our own, not the pool's
-			b.pool(r.Pool).Refusals++
-		}
-	}
-}
-
-// past adds the hours of the machines that still run, or long runs would look as if they never were.
-func (b *Book) past(now time.Time) map[string]*fleet.PoolPast {
-	out := map[string]*fleet.PoolPast{}
-	for pool, p := range b.Pools {
-		sum := *p
-		out[pool] = &sum
-	}
-	for _, key := range fleet.Sorted(b.Live) {
-		l := b.Live[key]
-		if out[l.Pool] != nil {
-			out[l.Pool].Hours += max(now.Sub(l.Since).Hours(), 0)
-		}
-	}
-	return out
 }

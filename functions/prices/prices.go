@@ -10,6 +10,9 @@
 //     Hourly is unknown, and the summary says so. What must be paid for a term, used or not, is not planned on either.
 //   - An account that sold something and now answers with nothing is not believed: it keeps its last offers.
 //   - Purchases, refusals, hours and interruptions are counted once each, by their place in the stream.
+//   - Of each spot pool it is known since when it is to be had, or not, how much of the last day it was, how often it went
+//     against what is ordinary, and its usual price. A stock that a cloud does not tell is taken from purchases,
+//     refusals, interruptions and machines that live.
 //   - What benchmarks measured goes into each offer's speed, and so into its price per hour of useful work.
 //
 // It does not choose. A fact that it could not publish is said again when its message comes again.
@@ -216,14 +219,17 @@ func (p *prices) ask(ctx context.Context, b *Book, now time.Time) {
 				offers = append(offers, o)
 			}
 		}
+		seen := map[string]fleet.Offer{} // sold now, or before
 		for pool, o := range b.Offers {
 			if o.Cloud == tr.Cloud && o.Account == tr.Account {
+				seen[pool] = o
 				delete(b.Offers, pool)
 			}
 		}
 		for _, o := range p.normalise(b, offers, now) {
-			b.Offers[o.Pool()] = o
+			b.Offers[o.Pool()], seen[o.Pool()] = o, o
 		}
+		b.looks(seen, now)
 		b.Asked[key] = now
 	}
 }

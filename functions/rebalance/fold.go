@@ -76,6 +76,9 @@ func (d *Decider) fold(e events.Event) {
 	case events.InstanceRejected:
 		d.rejected(e)
 	case events.WorkloadStarted:
+		if m := f.Machines[e.Machine]; m != nil && e.Restore > 0 && e.Epoch > m.Run.Epoch {
+			d.startUp(m).Restore.Add(e.Restore)
+		}
 		d.restored(e)
 		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.Running, Step: e.Step})
 	case events.WorkloadProgressed:
@@ -124,7 +127,7 @@ func (d *Decider) accept(w *fleet.Workload) {
 	if d.book == nil {
 		return // settle tries again; the first price wakes us
 	}
-	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy, f.Now)
+	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy.Measured(f), f.Now)
 	if why != "" {
 		w.Phase, w.Why, w.Ended = fleet.Refused, why, f.Now
 		d.announce(events.WorkloadRefused{Workload: w.Spec.Name, Why: why})
@@ -300,7 +303,19 @@ func (d *Decider) ready(m *fleet.Instance, id string) {
 	m.ID = cmp.Or(m.ID, id)
 	if m.Phase.Before(fleet.Ready) {
 		m.Phase, m.ReadyAt = fleet.Ready, d.state.Now
+		if !m.Bought.IsZero() {
+			d.startUp(m).Boot.Add(m.ReadyAt.Sub(m.Bought))
+		}
 	}
+}
+
+// startUp is what is known of how long the machines of this one's cloud take to start.
+func (d *Decider) startUp(m *fleet.Instance) *fleet.StartUp {
+	cloud := m.Offer.Cloud
+	if d.state.StartUps[cloud] == nil {
+		d.state.StartUps[cloud] = &fleet.StartUp{}
+	}
+	return d.state.StartUps[cloud]
 }
 
 // heard takes all that an agent knows, so that no other fact of it need have arrived.

@@ -28,6 +28,9 @@ func (d *Decider) verified(e events.InstanceVerified) {
 	if m == nil || !asked(m, e.Nonce) || !m.Phase.Before(fleet.Verified) {
 		return
 	}
+	if m.Proved.IsZero() && !m.ReadyAt.IsZero() { // a later proof says nothing about how long a start takes
+		d.startUp(m).Proof.Add(d.state.Now.Sub(m.ReadyAt))
+	}
 	m.Phase, m.Proved = fleet.Verified, d.state.Now
 	d.paid(m, e.Took)
 }

@@ -17,10 +17,10 @@ const (
 // settle draws all conclusions that need no choice: orders to machines, ends, epochs. It may run any number of times.
 func (d *Decider) settle() {
 	f := d.state
-	for _, name := range fleet.Sorted(f.Workloads) {
+	for _, name := range d.workloads.of(f.Workloads) {
 		d.settleWorkload(f.Workloads[name])
 	}
-	for _, name := range fleet.Sorted(f.Machines) {
+	for _, name := range d.machines.of(f.Machines) {
 		d.settleMachine(f.Machines[name])
 	}
 	for _, id := range fleet.Sorted(f.Plans) {
@@ -55,6 +55,12 @@ func (d *Decider) settleWorkload(w *fleet.Workload) {
 	}
 	if next != nil && d.useless(next) || w.Next != "" && next == nil {
 		w.Next, next, w.Review = "", nil, time.Time{}
+	}
+	switch {
+	case w.Phase != fleet.Accepted || on != nil || next != nil:
+		w.Waiting = time.Time{}
+	case w.Waiting.IsZero():
+		w.Waiting = f.Now
 	}
 	if w.Phase != fleet.Accepted {
 		d.wind(w, on, next)

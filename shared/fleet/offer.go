@@ -79,10 +79,20 @@ type Markets struct {
 	Pools  map[string]*PoolPast `json:"pools,omitempty"` // by Offer.Pool
 }
 
-// PoolPast is what the facts of every fleet say about one pool.
+// PoolPast is what the facts of every fleet, and each look at the market, say about one pool.
 type PoolPast struct {
-	Hours         float64 `json:"hours"`         // machine-hours run
-	Interruptions int     `json:"interruptions"` // ends that the cloud caused
-	Refusals      int     `json:"refusals"`
-	Launches      int     `json:"launches"`
+	Hours         float64 `json:"hours,omitempty"`         // machine-hours run
+	Interruptions int     `json:"interruptions,omitempty"` // ends that the cloud caused
+	Refusals      int     `json:"refusals,omitempty"`
+	Launches      int     `json:"launches,omitempty"`
+
+	// Of spot alone. Good and Seen forget over a day, Ends and Due over two weeks, Usual over one.
+	Up    bool      `json:"up,omitempty"`    // it was to be had at the last look
+	Since time.Time `json:"since,omitzero"`  // since when that is so, as far as was seen
+	At    time.Time `json:"at,omitzero"`     // of the last look; zero: none was taken
+	Good  float64   `json:"good,omitempty"`  // hours in which it was to be had
+	Seen  float64   `json:"seen,omitempty"`  // hours looked at
+	Ends  float64   `json:"ends,omitempty"`  // times that it went
+	Due   float64   `json:"due,omitempty"`   // and how often an ordinary pool of its age and level would have
+	Usual float64   `json:"usual,omitempty"` // mean price, USD per instance-hour
 }

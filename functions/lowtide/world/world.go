@@ -21,6 +21,7 @@ import (
 	"lowtide/shared/gpu"
 	"lowtide/shared/gpu/product"
 	"lowtide/shared/market"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/provider/fake"
 	"lowtide/shared/store"
 )
@@ -37,6 +38,9 @@ type Options struct {
 	Crash  float64 // chance at each outward act of an agent that its process dies there
 	Holder float64 // chance a minute that a machine's workload and holder die
 	Silent bool    // notices reach nobody but the machine
+	Less   Less    // what lowtide is not to know
+	Advice Advice
+	Tables *pool.Tables // of expected costs; worlds may share them and still have one history. nil: its own
 }
 
 // World is one such world.
@@ -66,6 +70,9 @@ func New(o Options) (*World, error) {
 		Host: memory.New(o.Seed, o.Start), Log: &agenttest.Log{}, Saved: &agenttest.Store{}, States: store.Memory(),
 		Machines: map[string]*Machine{}, o: o,
 	}
+	if w.o.Tables == nil {
+		w.o.Tables = pool.NewTables(rebalance.TablesLimit)
+	}
 	w.Host.Faults = o.Faults
 	c := o.Cloud
 	c.Seed, c.Traces, c.Origin, c.Now = o.Seed, o.Traces, o.Start, w.Host.Now
@@ -83,6 +90,7 @@ func New(o Options) (*World, error) {
 		w.Host.Publish(events.New(fleetName, "schedule", w.Host.Now(), events.ClockTicked{What: "tick", Due: w.Host.Now()}))
 	})
 	w.Host.Every(time.Minute, w.misfortune)
+	w.advise()
 	return w, nil
 }
 

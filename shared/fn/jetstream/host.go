@@ -96,6 +96,9 @@ func (h *Host) Serve(ctx context.Context, functions ...fn.Function) error {
 		if w.f.Tick != nil {
 			all.Go(func() { w.ticks(ctx) })
 		}
+		if w.f.Beside != nil {
+			all.Go(func() { w.f.Beside(ctx) })
+		}
 	}
 	for {
 		select {

@@ -264,6 +264,20 @@ func TestAHostThatIsAloneTakesWhatADeadOneHadInHandAtOnce(t *testing.T) {
 			}
 		}
 		say(t, js, 4, 5)
+		// Another one began to take it, and died too, with the whole process.
+		c, err := js.Consumer(context.Background(), bus.Facts, "fold")
+		if err != nil {
+			t.Fatal(err)
+		}
+		cfg := c.CachedInfo().Config
+		cfg.AckWait = time.Millisecond
+		if _, err := js.UpdateConsumer(context.Background(), bus.Facts, cfg); err != nil {
+			t.Fatal(err)
+		}
+		s.Shutdown()
+		if err := s.Restart(); err != nil {
+			t.Fatal(err)
+		}
 		serveAs(t, s, live.Options{Log: quiet, Alone: true}, functions...)
 		time.Sleep(time.Second) // a sixth of the time after which the server would give them to somebody else
 		mu.Lock()
