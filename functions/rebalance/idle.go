@@ -25,7 +25,8 @@ func (d *Decider) underused(e events.WorkloadUnderused) {
 	if m == nil {
 		return
 	}
-	needs := fleet.Needs{Speed: e.Needs * m.Offer.Speed.Or(1), Memory: e.Memory}
+	speed := m.Offer.Speed.Or(1)
+	needs := fleet.Needs{Speed: e.Needs * speed, Memory: e.Memory, As: speed}
 	smaller := func(p fleet.WhenIdle) bool { return p == fleet.IdleSmaller }
 	d.wastes(e.Workload, e.Machine, fleet.Waste{Epoch: e.Epoch, Why: e.Why, Needs: needs}, fleet.IdleSmaller, smaller)
 }

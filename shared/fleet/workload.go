@@ -117,6 +117,7 @@ type Waste struct {
 type Needs struct {
 	Speed  float64 `json:"speed,omitempty"`  // work per hour against the reference machine
 	Memory int     `json:"memory,omitempty"` // of one GPU, GB; 0: not known
+	As     float64 `json:"as,omitempty"`     // speed of the machine on which that was seen: what is enough is as fast
 }
 
 // Pace is how fast a workload goes on one type of machine, in its own steps.

@@ -30,7 +30,7 @@ func (b *Book) places(f *fleet.Fleet, s *situation, speed float64) []place {
 	if s.mode == pool.Spot {
 		own = s.act.Offer.Pool()
 	}
-	for _, o := range b.fitting(fleet.Spot, s.w.Spec) {
+	for _, o := range b.suiting(fleet.Spot, s.w) {
 		if o.pool == own {
 			continue
 		}
