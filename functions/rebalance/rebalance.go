@@ -56,6 +56,7 @@ var hears = []events.Kind{
 	"plan.approved", "plan.rejected", "checkpoint.asked", "plan.failed", "instance.launched", "instance.ended", "instance.found", "instance.lost",
 	"machine.heard", "instance.ready", "workload.started", "workload.progressed", "workload.stopped", "workload.finished",
 	"workload.failed", "checkpoint.saved", "checkpoint.failed", "instance.verified", "instance.rejected",
+	"workload.idle", "workload.underused", "workload.busy", "workload.kept",
 }
 
 // Decider is the function and what it keeps in memory: the decoded fleet, proved by its revision at each save.
