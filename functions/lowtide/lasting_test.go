@@ -90,7 +90,8 @@ func (l *lasting) bare(args ...string) string {
 	defer cancel()
 	out, err := exec.CommandContext(ctx, l.bin, args...).CombinedOutput()
 	if err != nil {
-		l.t.Fatalf("lowtide %s: %v\n%s", strings.Join(args, " "), err, out)
+		b, _ := os.ReadFile(l.log())
+		l.t.Fatalf("lowtide %s: %v\n%s\nthe daemon said:\n…%s", strings.Join(args, " "), err, out, last(b, 1000))
 	}
 	return string(out)
 }
