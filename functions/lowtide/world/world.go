@@ -35,9 +35,11 @@ type Options struct {
 	Cloud  fake.Config   // Traces, Seed, Now, Launcher and OnNotice are set here
 	Rate   float64       // steps a job executes in a second
 	Lease  time.Duration
-	Crash  float64      // chance at each outward act of an agent that its process dies there
-	Holder float64      // chance a minute that a machine's workload and holder die
-	Silent bool         // notices reach nobody but the machine
+	Crash  float64 // chance at each outward act of an agent that its process dies there
+	Holder float64 // chance a minute that a machine's workload and holder die
+	Silent bool    // notices reach nobody but the machine
+	Less   Less    // what lowtide is not to know
+	Advice Advice
 	Tables *pool.Tables // of expected costs; worlds may share them and still have one history. nil: its own
 }
 
@@ -88,6 +90,7 @@ func New(o Options) (*World, error) {
 		w.Host.Publish(events.New(fleetName, "schedule", w.Host.Now(), events.ClockTicked{What: "tick", Due: w.Host.Now()}))
 	})
 	w.Host.Every(time.Minute, w.misfortune)
+	w.advise()
 	return w, nil
 }
 

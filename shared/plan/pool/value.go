@@ -74,6 +74,11 @@ type costs struct{ wait, onDemand, stay, launch float64 }
 
 // weigh prices every action for the next dt seconds (at most a step) in state i; stay is for a job on spot.
 func (t *table) weigh(m moment, i int, dt float64) costs {
+	return t.weighBent(m, i, t.chain.edges[i], dt)
+}
+
+// weighBent is weigh where the next step's chances are better known than the chain's: edges stand for those of i.
+func (t *table) weighBent(m moment, i int, edges []edge, dt float64) costs {
 	c := costs{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}
 	x := t.spare(m)
 	left := (m.left - dt) / t.step
@@ -81,17 +86,17 @@ func (t *table) weigh(m moment, i int, dt float64) costs {
 	run := func(warmup float64) float64 { return math.Min(share, (m.work+warmup)/t.step) }
 
 	plain := m.left - m.work - t.delay // slack if what runs is given up
-	c.wait = t.mean(i, share, func(j int, _ bool) float64 { return t.read(t.idle(j), left, plain-dt) })
+	c.wait = t.mean(i, edges, share, func(j int, _ bool) float64 { return t.read(t.idle(j), left, plain-dt) })
 
 	if m.mode == OnDemand {
 		c.onDemand = run(m.warmup)
 		if m.work+m.warmup > dt {
-			c.onDemand += t.mean(i, share, func(j int, _ bool) float64 { return t.demanded(j, left, x) })
+			c.onDemand += t.mean(i, edges, share, func(j int, _ bool) float64 { return t.demanded(j, left, x) })
 		}
 	} else {
 		c.onDemand = run(t.delay)
 		if m.work+t.delay > dt {
-			c.onDemand += t.mean(i, share, func(j int, _ bool) float64 { return t.demanded(j, left, x-t.delay) })
+			c.onDemand += t.mean(i, edges, share, func(j int, _ bool) float64 { return t.demanded(j, left, x-t.delay) })
 		}
 	}
 	if !t.chain.up[i] {
@@ -103,7 +108,7 @@ func (t *table) weigh(m moment, i int, dt float64) costs {
 			return cost
 		}
 		burn := math.Min(warmup, dt)
-		return cost + t.mean(i, share, func(j int, lost bool) float64 {
+		return cost + t.mean(i, edges, share, func(j int, lost bool) float64 {
 			if lost || !t.chain.up[j] {
 				return t.read(t.idle(j), left, plain-burn)
 			}
@@ -126,9 +131,9 @@ func (t *table) demanded(i int, left, x float64) float64 {
 }
 
 // mean averages f over where the market may be after a share of a step.
-func (t *table) mean(i int, share float64, f func(to int, lost bool) float64) float64 {
+func (t *table) mean(i int, edges []edge, share float64, f func(to int, lost bool) float64) float64 {
 	sum, moved := 0.0, 0.0
-	for _, e := range t.chain.edges[i] {
+	for _, e := range edges {
 		if e.to == i && !e.lost {
 			continue
 		}
@@ -143,4 +148,27 @@ func (t *table) mean(i int, share float64, f func(to int, lost bool) float64) fl
 		return sum / moved
 	}
 	return sum + (1-moved)*f(i, false)
+}
+
+// bent are the edges of state i with the chance that its run, or its outage, ends set to end.
+func (c chain) bent(i int, end float64) []edge {
+	ends := func(e edge) bool { return e.lost || c.up[e.to] != c.up[i] }
+	was := 0.0
+	for _, e := range c.edges[i] {
+		if ends(e) {
+			was += float64(e.p)
+		}
+	}
+	if was <= 0 || was >= 1 {
+		return c.edges[i]
+	}
+	out := append([]edge(nil), c.edges[i]...)
+	for k, e := range out {
+		if ends(e) {
+			out[k].p *= float32(end / was)
+		} else {
+			out[k].p *= float32((1 - end) / (1 - was))
+		}
+	}
+	return out
 }
