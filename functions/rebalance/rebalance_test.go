@@ -52,6 +52,22 @@ func newWorld(t testing.TB, offers ...fleet.Offer) *world {
 	return w
 }
 
+// market replaces what prices wrote.
+func (w *world) market(m fleet.Markets) {
+	w.t.Helper()
+	b, err := json.Marshal(m)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	_, rev, err := w.cfg.Market.Get(context.Background(), fleet.MarketKey)
+	if err == nil {
+		_, err = w.cfg.Market.Update(context.Background(), fleet.MarketKey, b, rev)
+	}
+	if err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 func (w *world) deliver(facts ...events.Fact) []fn.Delivery {
 	var batch []fn.Delivery
 	for _, f := range facts {
