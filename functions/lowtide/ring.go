@@ -174,7 +174,7 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 		ledger.New(r.fleet, bucket("ledger")),
 	}, each...)
 	tell, err := notify.New(notify.Config{
-		Fleet: r.fleet, Books: bucket("notify"), Places: r.told.Places, Words: r.told.Words, Links: r.told.Links, Real: r.clock.Real,
+		Fleet: r.fleet, Books: bucket("notify"), Places: r.told.Places, Words: r.told.Words, Links: r.told.Links, Now: r.clock.Now, Real: r.clock.Real,
 	})
 	if err != nil {
 		return nil, err
