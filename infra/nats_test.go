@@ -229,6 +229,8 @@ var table = map[events.Kind]string{
 	"machine.heard": "agent", "instance.ready": "agent", "workload.started": "agent", "workload.progressed": "agent", "workload.stopped": "agent",
 	"workload.finished": "agent", "workload.failed": "agent", "checkpoint.saved": "agent", "checkpoint.failed": "agent",
 	"benchmark.finished": "agent", "instance.verified": "verify", "instance.rejected": "verify",
+	"alert.received": "-", "rule.failed": "-", "silence.set": "-", "approval.refused": "-", "person.acted": "-",
+	"channel.failed": "-", "channel.recovered": "-", "checkpoint.asked": "-",
 	"instance.found": "census", "instance.lost": "census", "budget.warned": "ledger", "budget.exhausted": "ledger",
 }
 

@@ -4,20 +4,43 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 )
 
-// program builds lowtide for one test.
+// built makes the program once for all tests of this package, below binaries, which TestMain removes.
+var (
+	binaries string
+	built    = sync.OnceValues(func() (bin string, err error) {
+		if binaries, err = os.MkdirTemp("", "lowtide-test-"); err != nil {
+			return "", err
+		}
+		bin = filepath.Join(binaries, "lowtide")
+		if out, err := exec.Command("go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
+			return "", fmt.Errorf("build: %w\n%s", err, out)
+		}
+		return bin, nil
+	})
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	_ = os.RemoveAll(binaries)
+	os.Exit(code)
+}
+
+// program is lowtide as a program.
 func program(t *testing.T) string {
 	t.Helper()
-	bin := filepath.Join(t.TempDir(), "lowtide")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", bin, ".").CombinedOutput(); err != nil {
-		t.Fatalf("build: %v\n%s", err, out)
+	bin, err := built()
+	if err != nil {
+		t.Fatal(err)
 	}
 	return bin
 }

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -26,6 +27,7 @@ import (
 	"lowtide/shared/fn"
 	host "lowtide/shared/fn/jetstream"
 	"lowtide/shared/plan"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/store"
 )
 
@@ -36,7 +38,8 @@ type address struct {
 	Fleet  string      `json:"fleet"`
 	Clock  string      `json:"clock"`
 	Cloud  string      `json:"cloud"`
-	Dir    string      `json:"dir"`
+	Bucket string      `json:"bucket"` // of the checkpoints
+	Key    string      `json:"key"`    // that seals them, in hex
 	Policy plan.Policy `json:"policy"`
 }
 
@@ -108,7 +111,7 @@ func dial(ctx context.Context, state string) (*client, error) {
 	if c.clock, err = fn.ParseClock(c.Clock); err != nil {
 		return nil, nobody(fmt.Errorf("%s: %w", file, err))
 	}
-	if c.nc, err = nats.Connect(c.NATS, nats.Token(c.Token), nats.Name("lowtide"), nats.Timeout(2*time.Second)); err != nil {
+	if c.nc, err = knock(ctx, c.address); err != nil {
 		return nil, nobody(fmt.Errorf("the lowtide of %s does not answer at %s: %w", file, c.NATS, err))
 	}
 	if c.js, err = bus.JetStream(c.nc); err == nil {
@@ -119,6 +122,17 @@ func dial(ctx context.Context, state string) (*client, error) {
 		return nil, nobody(err)
 	}
 	return c, ctx.Err()
+}
+
+// knock connects. Where somebody listens and does not answer, it is tried again: a busy server gives a newcomer two seconds.
+func knock(ctx context.Context, a address) (nc *nats.Conn, err error) {
+	for end := time.Now().Add(6 * time.Second); ; wait(ctx, 200*time.Millisecond) {
+		nc, err = nats.Connect(a.NATS, nats.Token(a.Token), nats.Name("lowtide"), nats.Timeout(2*time.Second))
+		hopeless := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrAuthorization)
+		if err == nil || hopeless || ctx.Err() != nil || time.Now().After(end) {
+			return nc, err
+		}
+	}
 }
 
 // talk connects to the lowtide that the flags name, for as long as do takes.
@@ -149,12 +163,14 @@ func user() string { return cmp.Or(os.Getenv("USER"), "unknown") }
 
 // fleet reads the decider's state.
 func (c *client) fleet(ctx context.Context) (*fleet.Fleet, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var f *fleet.Fleet
 	states, err := store.Bind(ctx, c.js, fleetsBucket)
-	if err != nil {
-		return nil, nobody(err)
+	if err == nil {
+		f, _, err = rebalance.Fleet(ctx, states, c.Fleet)
 	}
-	f, _, err := rebalance.Fleet(ctx, states, c.Fleet)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, nobody(err)
 	}
 	if f == nil {
@@ -371,9 +387,11 @@ func planCommand() *cobra.Command {
 
 // explained is one workload's decision.
 type explained struct {
-	Workload string      `json:"workload"`
-	Reason   string      `json:"reason"`
-	Plan     *fleet.Plan `json:"plan,omitempty"`
+	Workload string        `json:"workload"`
+	Reason   string        `json:"reason"`
+	Plan     *fleet.Plan   `json:"plan,omitempty"`
+	Stop     bool          `json:"stop,omitempty"` // it would be saved and stopped, to wait
+	Options  []plan.Option `json:"options,omitempty"`
 }
 
 func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
@@ -381,11 +399,11 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 	if err != nil {
 		return err
 	}
+	var val []byte
 	b, err := store.Bind(cmd.Context(), c.js, marketBucket)
-	if err != nil {
-		return nobody(err)
+	if err == nil {
+		val, _, err = b.Get(cmd.Context(), fleet.MarketKey)
 	}
-	val, _, err := b.Get(cmd.Context(), fleet.MarketKey)
 	if errors.Is(err, store.ErrNotFound) {
 		return failed("no price is known yet")
 	}
@@ -396,19 +414,19 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 	if err != nil {
 		return nobody(fmt.Errorf("read market: %w", err))
 	}
-	book := plan.NewBook(&m)
+	book, by := plan.NewBook(&m), pool.Solving{Tables: pool.NewTables(rebalance.TablesLimit)}
 	out := []explained{}
 	for _, name := range fleet.Sorted(f.Workloads) {
 		w := f.Workloads[name]
 		if w.Phase != fleet.Accepted {
 			continue
 		}
-		d := plan.Decide(f, book, c.Policy, w, c.clock.Now())
-		e := explained{Workload: name, Reason: d.Reason}
+		d := plan.Decide(f, book, by, c.Policy, w, c.clock.Now())
+		e := explained{Workload: name, Reason: d.Reason, Stop: d.Stop, Options: d.Options}
 		if d.Plan.Action != "" {
 			e.Plan = &d.Plan
 		}
-		if e.Plan != nil || explain {
+		if e.Plan != nil || e.Stop || explain {
 			out = append(out, e)
 		}
 	}
@@ -418,85 +436,39 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 		}
 		for _, e := range out {
 			what := "stays as it is"
-			if e.Plan != nil {
+			switch {
+			case e.Plan != nil:
 				what = "would buy " + e.Plan.Offers[0].String()
+			case e.Stop:
+				what = "would save and stop, to wait"
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\n", e.Workload, what, e.Reason)
+			if explain {
+				printOptions(w, e.Options)
+			}
 		}
 	})
 }
 
-func logsCommand() *cobra.Command {
-	var o common
-	var follow bool
-	cmd := &cobra.Command{
-		Use: "logs WORKLOAD", Short: "What the workload printed, machine after machine (machines on this host)", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.talk(cmd, func(c *client) error {
-				return c.logs(cmd, args[0], follow)
-			})
-		},
+// printOptions shows what was weighed.
+func printOptions(w io.Writer, options []plan.Option) {
+	if len(options) == 0 {
+		return
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on, also across a move")
-	return o.on(cmd, false)
-}
-
-// logs copies the log of each machine that the workload runs on, in turn.
-func (c *client) logs(cmd *cobra.Command, name string, follow bool) error {
-	read := map[string]int64{} // bytes by file
-	for cmd.Context().Err() == nil {
-		f, err := c.fleet(cmd.Context())
-		if err != nil {
-			return err
+	fmt.Fprintln(w, "\tOPTION\tEXPECTED USD\tUSD/H\tTO BE HAD OR AWAY FOR\tENDS WITHIN 1 H\t")
+	for _, o := range options {
+		cost, hourly, since, ends := "-", "-", "-", "-"
+		if c, known := o.Expected.Get(); known {
+			cost = fmt.Sprintf("%.3f", c)
 		}
-		w := f.Workloads[name]
-		if w == nil {
-			return failed("there is no workload %q; lowtide status lists them", name)
+		if o.Hourly > 0 {
+			hourly = fmt.Sprintf("%.4f", o.Hourly)
 		}
-		for _, m := range machinesOf(f, name) {
-			if err := copyLog(cmd.OutOrStdout(), c.Dir, m, read); err != nil {
-				return failed("%v", err)
-			}
+		if o.Since > 0 {
+			since, ends = story.Short(o.Since), fmt.Sprintf("%.0f %%", 100*o.Lost)
 		}
-		if !follow || w.Phase.Final() {
-			return nil
-		}
-		select {
-		case <-cmd.Context().Done():
-		case <-time.After(300 * time.Millisecond):
-		}
+		fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s\t%s\n", o.What, cost, hourly, since, ends, o.Why)
 	}
-	return nil
-}
-
-func machinesOf(f *fleet.Fleet, workload string) (out []*fleet.Instance) {
-	for _, name := range fleet.Sorted(f.Machines) {
-		if m := f.Machines[name]; m.Workload == workload && m.ID != "" {
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
-func copyLog(w io.Writer, dir string, m *fleet.Instance, read map[string]int64) error {
-	return copyFrom(w, filepath.Join(dir, "machines", m.ID, "work", "run", "log"), m.Name, read)
-}
-
-func copyFrom(w io.Writer, file, machine string, read map[string]int64) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil //nolint:nilerr // it was rotated away, or the machine is gone
-	}
-	defer f.Close()
-	if _, known := read[file]; !known {
-		fmt.Fprintf(w, "== %s\n", machine)
-	}
-	if _, err := f.Seek(read[file], io.SeekStart); err != nil {
-		return err
-	}
-	n, err := io.Copy(w, f)
-	read[file] += n
-	return err
 }
 
 func pauseCommand() *cobra.Command {
@@ -506,9 +478,11 @@ func pauseCommand() *cobra.Command {
 }
 
 func resumeCommand() *cobra.Command {
-	return sayCommand("resume", "End a pause", func(w string) events.Fact {
+	cmd := sayCommand("resume", "End a pause; without a workload, let lowtide buy again after a panic or an alarm", func(w string) events.Fact {
 		return events.WorkloadResumed{Workload: w, By: user()}
 	})
+	cmd.Use, cmd.Args = "resume [WORKLOAD]", cobra.MaximumNArgs(1)
+	return cmd
 }
 
 func sayCommand(name, short string, fact func(workload string) events.Fact) *cobra.Command {
@@ -521,8 +495,11 @@ func sayCommand(name, short string, fact func(workload string) events.Fact) *cob
 				if err != nil {
 					return err
 				}
+				if len(args) == 0 {
+					return c.lift(cmd, f)
+				}
 				if f.Workloads[args[0]] == nil {
-					return failed("there is no workload %q; there are: %s", args[0], strings.Join(fleet.Sorted(f.Workloads), ", "))
+					return failed("there is no workload %q; there are: %s", args[0], strings.Join(names(f), ", "))
 				}
 				if err := c.say(cmd.Context(), fact(args[0])); err != nil {
 					return err
@@ -533,4 +510,24 @@ func sayCommand(name, short string, fact func(workload string) events.Fact) *cob
 		},
 	}
 	return o.on(cmd, false)
+}
+
+// lift ends a halt of all purchases.
+func (c *client) lift(cmd *cobra.Command, f *fleet.Fleet) error {
+	if f.Halted == "" {
+		return failed("purchases are not halted; name a workload to resume: lowtide status lists them")
+	}
+	if err := c.say(cmd.Context(), events.PolicySet{By: user()}); err != nil {
+		return err
+	}
+	fmt.Fprintf(cmd.OutOrStdout(), "lowtide may buy again; it was halted: %s\n", f.Halted)
+	return nil
+}
+
+// names lists the workloads, for whoever asked for one that is not there.
+func names(f *fleet.Fleet) []string {
+	if len(f.Workloads) == 0 {
+		return []string{"none"}
+	}
+	return fleet.Sorted(f.Workloads)
 }

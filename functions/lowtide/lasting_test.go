@@ -20,30 +20,39 @@ import (
 type lasting struct {
 	t          *testing.T
 	bin, state string
+	args       []string // of lowtide run, besides --state
 	proc       *exec.Cmd
 }
 
 // begin starts the daemon, again if it was killed, and waits until it is ready.
 func (l *lasting) begin() {
 	l.t.Helper()
-	log, err := os.OpenFile(filepath.Join(filepath.Dir(l.state), "log"), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
+	from := l.start()
+	l.until("ready", func() bool {
+		b, err := os.ReadFile(l.log())
+		return err == nil && strings.Contains(string(b[from:]), "ready")
+	})
+}
+
+func (l *lasting) log() string { return filepath.Join(filepath.Dir(l.state), "log") }
+
+// start starts the daemon and says where in its log it begins.
+func (l *lasting) start() (from int64) {
+	l.t.Helper()
+	log, err := os.OpenFile(l.log(), os.O_CREATE|os.O_APPEND|os.O_RDWR, 0o600)
 	if err != nil {
 		l.t.Fatal(err)
 	}
 	defer log.Close()
-	from, err := log.Seek(0, 2)
-	if err != nil {
+	if from, err = log.Seek(0, 2); err != nil {
 		l.t.Fatal(err)
 	}
-	l.proc = exec.Command(l.bin, "run", "--state", l.state, "--speed", "240")
+	l.proc = exec.Command(l.bin, append([]string{"run", "--state", l.state}, l.args...)...)
 	l.proc.Stdout, l.proc.Stderr = log, log
 	if err := l.proc.Start(); err != nil {
 		l.t.Fatal(err)
 	}
-	l.until("ready", func() bool {
-		b, err := os.ReadFile(log.Name())
-		return err == nil && strings.Contains(string(b[from:]), "ready")
-	})
+	return from
 }
 
 // kill ends the daemon as kill -9 does.
@@ -57,36 +66,53 @@ func (l *lasting) until(what string, ok func() bool) {
 	l.t.Helper()
 	for end := time.Now().Add(90 * time.Second); !ok(); time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(end) {
-			b, _ := os.ReadFile(filepath.Join(filepath.Dir(l.state), "log"))
-			l.t.Fatalf("waited 90 s for %s; the daemon said:\n%s", what, b)
+			b, _ := os.ReadFile(l.log())
+			status, err := exec.CommandContext(l.t.Context(), l.bin, "status", "--state", l.state).CombinedOutput()
+			said, _ := exec.CommandContext(l.t.Context(), l.bin, "events", "--state", l.state).Output()
+			l.t.Fatalf("waited 90 s for %s; the daemon said:\n…%s\nstatus (%v):\n%s\nlast events:\n…%s", what, last(b, 1000), err, status, last(said, 20_000))
 		}
 	}
 }
 
-// call runs a command to its end.
+// last is the end of a text.
+func last(b []byte, n int) []byte { return b[max(0, len(b)-n):] }
+
+// call runs a command about the daemon to its end.
 func (l *lasting) call(args ...string) string {
+	l.t.Helper()
+	return l.bare(append(args, "--state", l.state)...)
+}
+
+// bare runs a command to its end.
+func (l *lasting) bare(args ...string) string {
 	l.t.Helper()
 	ctx, cancel := context.WithTimeout(l.t.Context(), 60*time.Second)
 	defer cancel()
-	out, err := exec.CommandContext(ctx, l.bin, append(args, "--state", l.state)...).CombinedOutput()
+	out, err := exec.CommandContext(ctx, l.bin, args...).CombinedOutput()
 	if err != nil {
-		l.t.Fatalf("lowtide %s: %v\n%s", strings.Join(args, " "), err, out)
+		b, _ := os.ReadFile(l.log())
+		l.t.Fatalf("lowtide %s: %v\n%s\nthe daemon said:\n…%s", strings.Join(args, " "), err, out, last(b, 1000))
 	}
 	return string(out)
 }
 
-func (l *lasting) workload(name string) *fleet.Workload {
+func (l *lasting) fleet() (f fleet.Fleet) {
 	l.t.Helper()
-	var f fleet.Fleet
 	if err := json.Unmarshal([]byte(l.call("status", "--output", "json")), &f); err != nil {
 		l.t.Fatal(err)
 	}
-	return f.Workloads[name]
+	return f
+}
+
+func (l *lasting) workload(name string) *fleet.Workload {
+	l.t.Helper()
+	return l.fleet().Workloads[name]
 }
 
 func TestALastingLowtideGoesOnAfterKillNineAndItsCommandsWork(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
-	l := &lasting{t: t, bin: program(t), state: filepath.Join(dir, "state")}
+	l := &lasting{t: t, bin: program(t), state: filepath.Join(dir, "state"), args: []string{"--speed", "240"}}
 	t.Cleanup(func() {
 		l.kill()
 		// Machines outlive the daemon: the cloud that is opened again knows them, and its launcher ends them.
@@ -132,6 +158,15 @@ func TestALastingLowtideGoesOnAfterKillNineAndItsCommandsWork(t *testing.T) {
 		t.Error("events: the end is not among them")
 	}
 	l.call("logs", "mine")
+	if out := l.call("checkpoints", "ls"); !strings.Contains(out, "mine") {
+		t.Errorf("checkpoints ls: %s", out)
+	}
+	if out := l.call("checkpoints", "prune", "mine"); !strings.Contains(out, "withdrawn") {
+		t.Errorf("checkpoints prune: %s", out)
+	}
+	if out := l.bare("checkpoints", "verify", "mine", "--bucket", "file://"+filepath.Join(l.state, "bucket"), "--key", filepath.Join(l.state, "checkpoint-key")); !strings.Contains(out, "whole") {
+		t.Errorf("checkpoints verify: %s", out)
+	}
 	l.until("the last machine's end", func() bool { return strings.Count(l.call("status"), "local-m") == 0 })
 	l.kill()
 	cloud, err := fake.Open(fake.Config{Dir: filepath.Join(l.state, "cloud")})

@@ -3,13 +3,16 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -19,12 +22,15 @@ import (
 
 	"lowtide/events"
 	"lowtide/functions/lowtide/story"
+	"lowtide/functions/rebalance"
 	"lowtide/shared/bus"
+	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
 	"lowtide/shared/market"
 	"lowtide/shared/plan"
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/fake"
+	"lowtide/shared/store"
 )
 
 // demoPolicy suits the fake cloud, whose machines boot in half a minute, and a clock that runs some hundred times too
@@ -36,9 +42,14 @@ var demoPolicy = plan.Policy{
 
 type runFlags struct {
 	data, state, cloud string
+	notify, bucket     string
+	chatops            string
+	ask                askFlags
 	speed              float64
 	limit, lease       time.Duration
 	seed               uint64
+	clouds             []string
+	dry                bool
 }
 
 func runCommand() *cobra.Command {
@@ -52,17 +63,27 @@ func runCommand() *cobra.Command {
 			"Exit status: 0 every promise kept, 1 not, 2 bad input.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.cloud != "" {
+				if err := f.outside(cmd); err != nil {
+					return err
+				}
+			}
+			if len(f.clouds) > 0 {
+				if err := f.real(cmd); err != nil {
+					return err
+				}
+			}
 			if f.speed == 0 {
 				f.speed = 240
 				if f.state != "" {
 					f.speed = 1
 				}
 			}
-			if f.speed < 0 || f.speed > 1000 {
-				return usage(fmt.Errorf("--speed %g: want 1 to 1000 market seconds in a second", f.speed))
+			if err := checkSpeed(f.speed); err != nil {
+				return err
 			}
-			if f.lease <= 0 {
-				return usage(fmt.Errorf("--lease %s: want a duration above zero", f.lease))
+			if f.limit <= 0 {
+				return usage(fmt.Errorf("--limit %s: want a duration above zero", f.limit))
 			}
 			if f.state != "" {
 				return daemon(cmd.Context(), cmd.OutOrStdout(), f)
@@ -73,11 +94,30 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.data, "data", "", "directory of recorded spot traces to replay; empty: the built-in market model")
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
+	cmd.Flags().StringVar(&f.bucket, "bucket", "", "URL of the bucket that checkpoints and logs go to (file://, s3://, azblob://; see the README); empty: a directory in --state")
+	cmd.Flags().StringSliceVar(&f.clouds, "clouds", nil, "real clouds to buy at instead of a fake one: aws,vast; needs --state")
+	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "with --clouds: read real prices, plan, and buy nothing")
+	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
+	cmd.Flags().StringVar(&f.chatops, "chatops", os.Getenv("LOWTIDE_CHATOPS"), "file that says who may command and approve from chat, and where to listen; empty: chatops.yaml in --state, if it is there")
+	f.ask.on(cmd)
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
 	cmd.Flags().DurationVar(&f.lease, "lease", demoPolicy.Lease, "after this long without contact a machine saves and ends itself, in market time")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "of the built-in market")
 	return cmd
+}
+
+// outside says what cannot be asked for beside a cloud in another process.
+func (f runFlags) outside(cmd *cobra.Command) error {
+	if f.state == "" {
+		return usage(errors.New("--cloud needs --state DIR: machines in another process outlive this one, and somebody must remember them"))
+	}
+	for _, name := range []string{"speed", "data", "seed"} {
+		if cmd.Flags().Changed(name) {
+			return usage(fmt.Errorf("--%s: market and clock are the cloud's; give it to lowtide fakecloud", name))
+		}
+	}
+	return nil
 }
 
 // origin is where the market's clock stands when a story begins.
@@ -113,7 +153,7 @@ func demo(ctx context.Context, out io.Writer, f runFlags) error {
 	}
 	defer os.RemoveAll(dir)
 	clock := fn.Clock{Origin: origin, Start: time.Now(), Speed: f.speed}
-	d, err := begin(ctx, dir, f, clock, traces, false)
+	d, err := begin(ctx, dir, f, place{clock: clock, traces: traces})
 	if err != nil {
 		return err
 	}
@@ -146,10 +186,13 @@ func demo(ctx context.Context, out io.Writer, f runFlags) error {
 	defer look.Stop()
 	for over := false; !over; {
 		select {
-		case <-ctx.Done():
+		case <-d.over:
+			if err := d.why(); err != nil {
+				return failed("stopped, every machine is ended: %v", err)
+			}
 			return failed("stopped; every machine is ended")
 		case <-limit:
-			say("lowtide", "the story takes too long; every machine is ended")
+			say("lowtide", "the story takes too long; its machines are ended with it")
 			over = true
 		case h := <-heard:
 			if line := t.Hear(h.at, h.event); line != "" {
@@ -190,37 +233,94 @@ type deck struct {
 	local *fake.Cloud // nil: the cloud lives elsewhere
 	procs *fake.Processes
 	stop  context.CancelFunc
+	lost  bool            // the store is empty, and should not be
+	over  <-chan struct{} // closed when it stops, by itself too
 	all   sync.WaitGroup
 	err   error
 }
 
-// begin starts cloud, ring and functions.
-func begin(ctx context.Context, dir string, f runFlags, clock fn.Clock, traces []market.Trace, durable bool) (d *deck, err error) {
+// why is what made it stop by itself; nil if it was told to.
+func (d *deck) why() error {
+	d.stop()
+	d.all.Wait()
+	return d.err
+}
+
+// leastLease is the shortest time without contact after which a machine may end itself, in market time and on the wall: an
+// agent knocks once a second, and one that is only slow must not be bought again and again.
+const leastLease, leastLeaseReal = 5 * time.Minute, 5 * time.Second
+
+func checkLease(lease time.Duration, c fn.Clock) error {
+	if least := max(leastLease, time.Duration(float64(leastLeaseReal)*max(c.Speed, 1))); lease < least {
+		return usage(fmt.Errorf("--lease %s: want %s at least, at %g market seconds in a second", lease, least, max(c.Speed, 1)))
+	}
+	return nil
+}
+
+// begin starts ring and functions, and the cloud where it is in this process.
+func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err error) {
+	if err := checkLease(f.lease, p.clock); err != nil {
+		return nil, err
+	}
+	_, fresh := os.Stat(filepath.Join(dir, "installation"))
 	install, err := installation(dir)
 	if err != nil {
 		return nil, err
 	}
-	d = &deck{}
+	d := &deck{}
 	ctx, d.stop = context.WithCancel(ctx)
+	d.over = ctx.Done()
 	defer func() {
 		if err != nil {
 			d.end(true)
 		}
 	}()
+	told, err := f.told()
+	if err != nil {
+		return nil, err
+	}
+	ask, err := f.ask.approval()
+	if err != nil {
+		return nil, usage(err)
+	}
 	policy := demoPolicy
 	policy.Lease = f.lease
-	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: clock, policy: policy, durable: durable}); err != nil {
+	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, ask: ask, durable: f.state != ""}); err != nil {
 		return nil, err
 	}
-	if err = d.openCloud(ctx, dir, f, traces); err != nil {
-		return nil, err
-	}
-	data, err := userData(d.ring, dir)
+	key, err := checkpointKey(dir)
 	if err != nil {
 		return nil, err
 	}
-	functions, err := d.functions(ctx, d.cloud, data)
+	data, err := userData(d.ring, dir, f.bucket, key)
 	if err != nil {
+		return nil, err
+	}
+	accounts := p.accounts
+	var url string
+	switch {
+	case len(accounts) > 0:
+		for i := range accounts {
+			accounts[i].data = p.told(d.ring)
+		}
+	case p.cloud != nil:
+		d.cloud, url = p.cloud, p.cloud.URL()
+	default:
+		if err = d.openCloud(ctx, dir, f, p.traces); err != nil {
+			return nil, err
+		}
+	}
+	if d.cloud != nil {
+		accounts = []account{{d.cloud, data}}
+	}
+	functions, err := d.functions(ctx, accounts, p.book)
+	if err != nil {
+		return nil, err
+	}
+	if d.lost, err = d.storeLost(ctx, fresh == nil); err != nil {
+		return nil, err
+	}
+	if err := d.lookFirst(ctx, functions); err != nil {
 		return nil, err
 	}
 	d.all.Go(func() {
@@ -231,21 +331,50 @@ func begin(ctx context.Context, dir string, f runFlags, clock fn.Clock, traces [
 	})
 	d.all.Go(func() { d.tick(ctx, 30*time.Second) })
 	d.all.Go(func() { d.notices(ctx) })
+	if err = d.hearPeople(ctx, f); err != nil {
+		return nil, err
+	}
 	return d, address{
-		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: clock.String(), Cloud: f.cloud, Dir: dir, Policy: d.policy,
+		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Key: key, Policy: d.policy,
 	}.write(f.state)
 }
 
-// openCloud makes the fake cloud in this process, or finds the one that lives elsewhere.
-func (d *deck) openCloud(ctx context.Context, dir string, f runFlags, traces []market.Trace) error {
-	if f.cloud != "" {
-		c, err := fake.Dial(ctx, f.cloud)
-		if err != nil {
-			return nobody(fmt.Errorf("cloud %s: %w", f.cloud, err))
-		}
-		d.cloud = c
-		return nil
+// storeLost says that a directory that was used before has no fleet any more. A decider saves its fleet at its first fact.
+func (d *deck) storeLost(ctx context.Context, used bool) (bool, error) {
+	if !used {
+		return false, nil
 	}
+	states, err := store.Bind(ctx, d.js, fleetsBucket)
+	if err != nil {
+		return false, err
+	}
+	f, _, err := rebalance.Fleet(ctx, states, d.fleet)
+	return f == nil, err
+}
+
+// lookFirst lets census list the account before anybody decides: where the store was lost or restored from a backup, the
+// stop of all purchases must come before the first of them. A cloud that does not answer now is listed at the next tick.
+func (d *deck) lookFirst(ctx context.Context, functions []fn.Function) error {
+	now := d.clock.Now()
+	look := []fn.Delivery{{Event: events.New(d.fleet, "start", now, events.ClockTicked{What: "tick", Due: now}), At: now}}
+	for _, f := range functions {
+		if !strings.HasPrefix(f.Name, "census") {
+			continue
+		}
+		said, err := f.Handle(ctx, look)
+		if err != nil {
+			slog.Warn("the cloud cannot be listed yet", "err", err)
+			continue
+		}
+		if err := d.host.Say(ctx, said...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// openCloud makes the fake cloud in this process.
+func (d *deck) openCloud(ctx context.Context, dir string, f runFlags, traces []market.Trace) error {
 	self, err := os.Executable()
 	if err != nil {
 		return err
@@ -298,18 +427,30 @@ func (d *deck) end(all bool) {
 // installation is the random id that marks machines as ours; it outlives the store.
 func installation(dir string) (string, error) {
 	file := filepath.Join(dir, "installation")
-	b, err := os.ReadFile(file)
-	switch {
-	case err == nil && len(b) == 0:
-		return "", fmt.Errorf("%s is empty: the machines that carry its id cannot be told from others'; restore it from the label of one of them", file)
-	case err == nil:
-		return string(b), nil
-	case !errors.Is(err, os.ErrNotExist):
+	id, err := keepOnce(file, func() string { return strings.ToLower(rand.Text()[:12]) })
+	if err != nil {
 		return "", err
 	}
-	id := strings.ToLower(rand.Text()[:12])
-	return id, keep(file, []byte(id))
+	if !plainID.MatchString(id) {
+		return "", usage(fmt.Errorf("%s holds no installation id (4 to 40 of a-z, 0-9): the machines that carry it cannot be told from others'; restore it from the label of one of them", file))
+	}
+	return id, nil
 }
+
+// checkpointKey is what names and seals checkpoints, in hex. Without it none can be restored: it outlives the store too.
+func checkpointKey(dir string) (string, error) {
+	file := filepath.Join(dir, "checkpoint-key")
+	text, err := keepOnce(file, func() string { return hex.EncodeToString([]byte(rand.Text())) })
+	if err != nil {
+		return "", err
+	}
+	if key, err := hex.DecodeString(text); err != nil || len(key) < 16 {
+		return "", usage(fmt.Errorf("%s holds no key (32 or more of 0-9, a-f): no checkpoint can be read without it; restore it from a backup of the directory", file))
+	}
+	return text, nil
+}
+
+var plainID = regexp.MustCompile(`^[a-z0-9]{4,40}$`)
 
 type heard struct {
 	at    time.Time
@@ -380,38 +521,65 @@ func (d *deck) notices(ctx context.Context) {
 
 // daemon runs until it is told to stop. Machines in the cloud go on without it.
 func daemon(ctx context.Context, out io.Writer, f runFlags) error {
+	free, err := alone(f.state)
+	if err != nil {
+		return err
+	}
+	defer free()
 	fmt.Fprintf(out, "lowtide: starting on %s\n", f.state)
-	clock, err := lastingClock(f)
+	m, err := f.market(ctx)
 	if err != nil {
 		return err
 	}
-	all, name, err := f.traces()
-	if err != nil {
-		return err
-	}
-	d, err := begin(ctx, f.state, f, clock, all, true)
+	d, err := begin(ctx, f.state, f, m)
 	if err != nil {
 		return err
 	}
 	defer d.end(false)
-	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", name, max(clock.Speed, 1), f.state, f.state)
-	<-ctx.Done()
-	return d.err
+	if d.lost {
+		fmt.Fprintf(out, "lowtide: the store in %s is empty, although the directory was used before: workloads and purchases of then are not known any more; machines that still run are told by status\n", f.state)
+	}
+	for _, n := range m.notes {
+		fmt.Fprintln(out, "lowtide: "+n)
+	}
+	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", m.name, max(m.clock.Speed, 1), f.state, f.state)
+	<-d.over
+	return d.why()
 }
 
-// lastingClock is the state's own from its first start on: the market goes on where it would be, whatever --speed says.
-func lastingClock(f runFlags) (fn.Clock, error) {
-	file := filepath.Join(f.state, "clock")
-	b, err := os.ReadFile(file)
-	if err == nil {
-		return fn.ParseClock(string(b))
+// place is where machines are bought, and in what time.
+type place struct {
+	name   string
+	clock  fn.Clock
+	traces []market.Trace // of a cloud in this process
+	cloud  *fake.Client   // in another one; nil: in this process
+
+	accounts []account                     // at real clouds; none: a fake one
+	told     func(*ring) map[string]string // what their machines are told
+	book     fleet.Book
+	notes    []string // what a person should know before anything is bought
+}
+
+// market finds the state's market.
+func (f runFlags) market(ctx context.Context) (p place, err error) {
+	if real, err := f.realClouds(); err != nil {
+		return p, err
+	} else if real {
+		return f.realMarket(ctx)
 	}
-	if !errors.Is(err, os.ErrNotExist) {
-		return fn.Clock{}, err
+	cloud, about, err := dialOutside(ctx, f.state, f.cloud)
+	if err != nil {
+		return p, err
 	}
-	var c fn.Clock // wall time
-	if f.speed != 1 {
-		c = fn.Clock{Origin: origin, Start: time.Now(), Speed: f.speed}
+	if cloud == nil {
+		if p.clock, err = keptClock(f.state, f.speed); err == nil {
+			p.traces, p.name, err = f.traces()
+		}
+		return p, err
 	}
-	return c, keep(file, []byte(c.String()))
+	p.cloud, p.name = cloud, "cloud "+about.ID+" at "+cloud.URL()
+	if p.clock, err = fn.ParseClock(about.Clock); err != nil {
+		err = nobody(fmt.Errorf("cloud %s: %w", cloud.URL(), err))
+	}
+	return p, err
 }

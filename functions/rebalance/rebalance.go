@@ -8,12 +8,15 @@
 // It calls no cloud and no machine: provision and the agents act on what it says.
 //
 //	fold       a fact changes the state                        fold.go
+//	ask        what a person decides on                     approve.go
 //	settle     what the state demands without a choice         settle.go
-//	plan.Make  what needs a choice: buying                     shared/plan
+//	plan.Make  what needs a choice: buying, waiting            shared/plan
+//	aside      the tables that it reckons with                 aside.go
 //	outbox     what must be said now, and when to wake         outbox.go
 package rebalance
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,26 +27,33 @@ import (
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
 	"lowtide/shared/plan"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/store"
 )
 
 // Config is a decider's fixed part.
 type Config struct {
-	Fleet   string       // its name
-	Install string       // random id of the installation: labels say it, so that others' machines are never ours
-	States  store.Bucket // holds the fleet under its name
-	Market  store.Bucket // written by prices: under fleet.MarketKey
-	Policy  plan.Policy
-	Margin  time.Duration // before a machine ends, beyond the time a save takes: design.md's 10 s
-	Suite   string        // benchmark suite that new machines run
-	Batch   int           // most facts folded at once
+	Fleet    string       // its name
+	Install  string       // random id of the installation: labels say it, so that others' machines are never ours
+	Era      string       // of a state that begins now, random: after a lost store no plan or machine has an old one's name; "" for a throw-away one
+	States   store.Bucket // holds the fleet under its name
+	Market   store.Bucket // written by prices: under fleet.MarketKey
+	Policy   plan.Policy
+	Approval Approval
+	Tables   *pool.Tables  // of expected costs, shared by whoever may; nil: its own
+	Margin   time.Duration // before a machine ends, beyond the time a save takes: design.md's 10 s
+	Suite    string        // benchmark suite that new machines run
+	Batch    int           // most facts folded at once
+
+	Reprove      time.Duration // a machine proves itself again after so long; 7 days, below 0: never
+	ReproveHosts time.Duration // and a stranger's, on a marketplace; 24 h, below 0: never
 }
 
 // hears is all that changes a fleet.
 var hears = []events.Kind{
 	"clock.ticked", "price.changed", "instance.interrupted", "instance.at_risk",
 	"workload.submitted", "workload.changed", "workload.withdrawn", "workload.paused", "workload.resumed", "policy.set",
-	"plan.approved", "plan.rejected", "plan.failed", "instance.launched", "instance.ended", "instance.found", "instance.lost",
+	"plan.approved", "plan.rejected", "checkpoint.asked", "plan.failed", "instance.launched", "instance.ended", "instance.found", "instance.lost",
 	"machine.heard", "instance.ready", "workload.started", "workload.progressed", "workload.stopped", "workload.finished",
 	"workload.failed", "checkpoint.saved", "checkpoint.failed", "instance.verified", "instance.rejected",
 }
@@ -56,6 +66,10 @@ type Decider struct {
 	book  *plan.Book // nil: read it first
 	enc   fleet.Encoder
 	fresh bool // nothing has been said since this process began
+	aside aside
+
+	workloads order[*fleet.Workload]
+	machines  order[*fleet.Instance]
 }
 
 // New makes a decider.
@@ -65,11 +79,23 @@ func New(cfg Config) *Decider {
 		cfg.Suite = "quick"
 	}
 	cfg.Batch = max(cfg.Batch, 1)
-	return &Decider{cfg: cfg}
+	cfg.Reprove = cmp.Or(cfg.Reprove, 7*24*time.Hour)
+	cfg.ReproveHosts = cmp.Or(cfg.ReproveHosts, 24*time.Hour)
+	if cfg.Tables == nil {
+		cfg.Tables = pool.NewTables(TablesLimit)
+	}
+	return &Decider{cfg: cfg, aside: aside{tables: cfg.Tables, cases: make(chan pool.Case, 64)}}
 }
 
+// TablesLimit bounds the memory of the tables of expected costs, in bytes; one takes 1 to 6 MB.
+const TablesLimit = 256 << 20
+
 // Function is what a host runs. Its durable consumer belongs to one fleet.
-func (d *Decider) Function() fn.Function { return fn.Fold("rebalance", d.cfg.Batch, hears, d.Handle) }
+func (d *Decider) Function() fn.Function {
+	f := fn.Fold("rebalance", d.cfg.Batch, hears, d.Handle)
+	f.Beside = d.aside.run
+	return f
+}
 
 // Fleet reads a fleet's state; a fleet that was never saved is empty.
 func Fleet(ctx context.Context, states store.Bucket, name string) (*fleet.Fleet, uint64, error) {
@@ -106,8 +132,8 @@ func (d *Decider) Handle(ctx context.Context, batch []fn.Delivery) ([]events.Eve
 		f.Applied = fleet.Position{Stream: m.Stream, Seq: m.Seq}
 	}
 	d.settle()
-	if d.plan() {
-		d.settle() // what the plans changed
+	for _, w := range d.plan() {
+		d.settleWorkload(w)
 	}
 	said := d.due(again)
 	if err := d.save(ctx); err != nil {
@@ -127,6 +153,7 @@ func (d *Decider) load(ctx context.Context, batch []fn.Delivery) error {
 		}
 		if f == nil {
 			f = fleet.New(d.cfg.Fleet, d.cfg.Install)
+			f.Era = d.cfg.Era
 		}
 		d.state, d.rev, d.fresh = f, rev, true
 	}
@@ -174,20 +201,30 @@ func (d *Decider) save(ctx context.Context) error {
 	return nil
 }
 
-// plan takes the planner's launches over, gives them ids and machines, and says whether there were any.
-func (d *Decider) plan() bool {
+// plan takes the planner's decisions over, gives its launches ids and machines, and returns the workloads that it changed.
+func (d *Decider) plan() (changed []*fleet.Workload) {
 	f := d.state
 	if d.book == nil {
-		return false
+		return nil
 	}
-	plans, reviews := plan.Make(f, d.book, d.cfg.Policy, f.Now)
-	for name, at := range reviews {
-		f.Workloads[name].Review = at
+	for _, x := range plan.Make(f, d.book, &d.aside, d.cfg.Policy, f.Now) {
+		w := f.Workloads[x.Workload]
+		w.Review = x.Review
+		switch {
+		case x.Plan.Action != "":
+			d.adopt(&x.Plan)
+		case x.Stop:
+			d.saveAndStop(f.Machines[w.On], time.Time{})
+		case x.Keep:
+			d.withdraw(w)
+			d.release(w.Next, "given up: "+x.Reason)
+			w.Next = ""
+		default:
+			continue
+		}
+		changed = append(changed, w)
 	}
-	for i := range plans {
-		d.adopt(&plans[i])
-	}
-	return len(plans) > 0
+	return changed
 }
 
 // adopt makes a launch ours: the plan and its machine are in the state before anybody hears of them.
@@ -196,8 +233,9 @@ func (d *Decider) adopt(p *fleet.Plan) {
 	w := f.Workloads[p.Workload]
 	p.ID = d.id("p")
 	p.Machine = d.id(f.Name + "-m")
-	p.Approved = w.Spec.Autonomy == fleet.Act
+	p.Avoid = d.avoid(p.Cloud)
 	if w.Next != "" {
+		d.withdraw(w)
 		d.release(w.Next, "superseded: "+p.Score.Reason)
 	}
 	w.Next = p.Machine
@@ -205,15 +243,14 @@ func (d *Decider) adopt(p *fleet.Plan) {
 	f.Machines[p.Machine] = &fleet.Instance{
 		Name: p.Machine, Plan: p.ID, Workload: p.Workload, Offer: p.Offers[0], Phase: fleet.Ordered, HardEnd: p.HardEnd,
 	}
-	if p.Approved {
-		d.open(&fleet.Item{Plan: p.ID, Expires: p.Expires})
-		return
-	}
-	d.announce(events.PlanProposed{Plan: *p})
+	d.ask(w, p)
 }
 
-// id makes a name from the state's counter.
+// id makes a name from the state's counter and its era.
 func (d *Decider) id(prefix string) string {
 	d.state.Next++
-	return fmt.Sprintf("%s%d", prefix, d.state.Next)
+	if d.state.Era == "" {
+		return fmt.Sprintf("%s%d", prefix, d.state.Next)
+	}
+	return fmt.Sprintf("%s%d-%s", prefix, d.state.Next, d.state.Era)
 }

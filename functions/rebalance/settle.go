@@ -17,15 +17,15 @@ const (
 // settle draws all conclusions that need no choice: orders to machines, ends, epochs. It may run any number of times.
 func (d *Decider) settle() {
 	f := d.state
-	for _, name := range fleet.Sorted(f.Workloads) {
-		d.settleWorkload(f.Workloads[name])
+	for _, w := range d.workloads.of(f.Workloads) {
+		d.settleWorkload(w)
 	}
-	for _, name := range fleet.Sorted(f.Machines) {
-		d.settleMachine(f.Machines[name])
+	for _, m := range d.machines.of(f.Machines) {
+		d.settleMachine(m)
 	}
 	for _, id := range fleet.Sorted(f.Plans) {
 		if p := f.Plans[id]; p.Action == fleet.Launch && !p.Approved && !f.Now.Before(p.Expires) {
-			d.drop(p, 0) // nobody approved it
+			d.unanswered(p)
 		}
 	}
 	for pool, r := range f.Refusals {
@@ -42,6 +42,7 @@ func (d *Decider) settle() {
 //	runs         verified    save and stop; then the next row
 //	over or none verified    a new epoch starts on next
 //	any          rejected    next is given up
+//	doubted      –           save and stop; then it is next, and must prove itself again
 func (d *Decider) settleWorkload(w *fleet.Workload) {
 	f := d.state
 	if w.Phase == "" {
@@ -54,9 +55,20 @@ func (d *Decider) settleWorkload(w *fleet.Workload) {
 	if next != nil && d.useless(next) || w.Next != "" && next == nil {
 		w.Next, next, w.Review = "", nil, time.Time{}
 	}
+	switch {
+	case w.Phase != fleet.Accepted || on != nil || next != nil:
+		w.Waiting = time.Time{}
+	case w.Waiting.IsZero():
+		w.Waiting = f.Now
+	}
 	if w.Phase != fleet.Accepted {
 		d.wind(w, on, next)
 		return
+	}
+	if on != nil {
+		d.overdue(w, on)
+		d.reprove(w, on)
+		on, next = f.Machines[w.On], f.Machines[w.Next]
 	}
 	if on != nil && on.Run.Epoch == w.Epoch && on.Run.Phase.Over() {
 		d.lostSteps(w, on)
@@ -118,6 +130,17 @@ func (d *Decider) rescue(w *fleet.Workload, on *fleet.Instance) {
 		o.Save = &fleet.Save{ID: d.id("s"), By: on.EndsBy}
 		d.order(on, o)
 	}
+}
+
+// saveNow asks for a checkpoint of a run that goes on.
+func (d *Decider) saveNow(w *fleet.Workload) {
+	on := d.state.Machines[w.On]
+	if on == nil || on.Run.Epoch != w.Epoch || on.Run.Phase != fleet.Running || on.Order.Stop || on.Doomed() {
+		return // it does not run, or saves anyway
+	}
+	o := on.Order
+	o.Save = &fleet.Save{ID: d.id("s")}
+	d.order(on, o)
 }
 
 // saveAndStop ends a run with its checkpoint.

@@ -46,6 +46,9 @@ type Function struct {
 	// Tick, when set, is called with the time about each Every, besides the deliveries and never beside one.
 	Tick  func(ctx context.Context, now time.Time) ([]events.Event, error)
 	Every time.Duration
+	// Beside, when set, is run by a host that serves for long, in a goroutine beside all calls, and ends with ctx. A
+	// function must do without: the memory host and Lambda have no beside.
+	Beside func(ctx context.Context)
 }
 
 // On is one kind of fact and what to do with it.

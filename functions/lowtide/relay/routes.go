@@ -22,7 +22,7 @@ func Routes(fleet string, accounts []string) ([]Route, error) {
 	routes := []Route{
 		{Function: rebalance.New(rebalance.Config{Fleet: fleet, Batch: 128}).Function()},
 		{Function: notices.New([]string{fleet}, notices.Options{}).Function(), Concurrency: 4},
-		{Function: verify.New(nil, nil), Concurrency: 2},
+		{Function: verify.New(nil, verify.Options{}), Concurrency: 2},
 		{Function: prices.New("prices", []string{fleet}, nil, nil, nil, prices.Options{})},
 		{Function: ledger.New(fleet, nil)},
 		{Function: census.New("census", "", account{}, nil, nil, census.Options{})},

@@ -2,7 +2,9 @@ package trainer
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 )
@@ -14,12 +16,23 @@ func Command() *cobra.Command {
 	if c.Dir == "" {
 		c.Dir = "ckpt"
 	}
+	var trace string
 	cmd := &cobra.Command{
 		Use:   "trainer",
 		Short: "Train a small network that can be stopped anywhere and resumed elsewhere",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c.Log = cmd.ErrOrStderr()
+			if trace != "" {
+				f, err := os.OpenFile(trace, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+				if err != nil {
+					return err
+				}
+				defer f.Close()
+				c.Each = func(step int64) {
+					fmt.Fprintf(f, "%s %d %d\n", os.Getenv("LOWTIDE_EPOCH"), step, time.Now().UnixNano())
+				}
+			}
 			res, err := Run(cmd.Context(), c)
 			if err != nil {
 				return err
@@ -33,6 +46,7 @@ func Command() *cobra.Command {
 	f.DurationVar(&c.StepTime, "step-time", 0, "least time that a step takes")
 	f.Int64Var(&c.SaveEvery, "save-every", 1000, "steps between saves; 0 for none")
 	f.DurationVar(&c.SaveAfter, "save-after", 0, "time between saves; 0 for none")
+	f.StringVar(&trace, "trace", "", "file to append a line to for each step made: epoch, step, nanoseconds since 1970")
 	f.IntVar(&c.Hidden, "hidden", smallest, "hidden units; about 300 bytes of checkpoint for each")
 	return cmd
 }

@@ -44,6 +44,7 @@ type Config struct {
 	SaveEvery int64         // steps between saves; zero for none
 	SaveAfter time.Duration // time between saves; zero for none
 	Keep      int           // local checkpoints to keep, 3 if zero, at least 2
+	Each      func(int64)   // called after each step that was made; nil for nobody
 	Log       io.Writer     // what went wrong without stopping the run; nil for nowhere
 }
 
@@ -180,6 +181,9 @@ func (r *run) train(ctx context.Context) error {
 		}
 		stepped := time.Now()
 		r.model.Step()
+		if r.Each != nil {
+			r.Each(r.model.At())
+		}
 		if err := r.pace(ctx, stepped.Add(r.StepTime)); err != nil {
 			return err
 		}

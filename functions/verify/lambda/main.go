@@ -14,6 +14,6 @@ func main() {
 		if err != nil {
 			return lambda.Handlers{}, err
 		}
-		return lambda.Handlers{Function: verify.New(orders, h.Clock.Real)}, nil
+		return lambda.Handlers{Function: verify.New(orders, verify.Options{Real: h.Clock.Real})}, nil
 	})
 }

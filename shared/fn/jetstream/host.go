@@ -31,6 +31,7 @@ import (
 type Options struct {
 	Clock fn.Clock      // maps the stream's times and all delays
 	Fleet string        // serve this fleet alone, on consumers of its own
+	Alone bool          // nobody else serves these functions: what a process before this one had in hand is taken at once
 	Grace time.Duration // how long a call may go on after its host was told to stop; 0: one second
 	Log   *slog.Logger  // nil: slog.Default()
 }
@@ -82,6 +83,11 @@ func (h *Host) Serve(ctx context.Context, functions ...fn.Function) error {
 		}
 		workers[i] = w
 	}
+	if h.opts.Alone {
+		if err := reclaim(ctx, workers); err != nil {
+			return unless(ctx, err)
+		}
+	}
 	changed := h.nc.StatusChanged(nats.CONNECTED)
 	defer h.nc.RemoveStatusListener(changed)
 	var all sync.WaitGroup
@@ -89,6 +95,9 @@ func (h *Host) Serve(ctx context.Context, functions ...fn.Function) error {
 		all.Go(func() { w.run(ctx) })
 		if w.f.Tick != nil {
 			all.Go(func() { w.ticks(ctx) })
+		}
+		if w.f.Beside != nil {
+			all.Go(func() { w.f.Beside(ctx) })
 		}
 	}
 	for {

@@ -147,8 +147,39 @@ func (w *worker) ensure(ctx context.Context) error {
 		return err
 	}
 	w.gate = gate{}
-	return bus.CheckConsumer(w.con.CachedInfo(), heartbeat)
+	// Asked anew: a server that has just started answers an update with what it had read from its disk.
+	info, err := w.con.Info(ctx)
+	if err != nil {
+		return err
+	}
+	return bus.CheckConsumer(info, heartbeat)
 }
+
+// reclaim lets the server take back what a process that died had in hand, which would otherwise wait for ackWait: under a
+// bound of a millisecond, looked at once, all of it is overdue. It stays in its order, as for any other message that was
+// not acknowledged.
+func reclaim(ctx context.Context, workers []*worker) error {
+	open := slices.DeleteFunc(slices.Clone(workers), func(w *worker) bool { return w.con == nil || w.con.CachedInfo().NumAckPending == 0 })
+	for _, w := range open {
+		cfg := w.con.CachedInfo().Config
+		cfg.AckWait = time.Millisecond
+		if _, err := w.h.js.UpdateConsumer(ctx, w.stream, cfg); err != nil {
+			return fmt.Errorf("reclaim for %s: %w", w.f.Name, err)
+		}
+	}
+	if len(open) == 0 || !pause(ctx, looks) {
+		return nil
+	}
+	for _, w := range open {
+		if err := w.ensure(ctx); err != nil {
+			return fmt.Errorf("reclaim for %s: %w", w.f.Name, err)
+		}
+	}
+	return nil
+}
+
+// looks is how long the server may take to look at what is pending after its bound was changed: 100 ms, and some.
+const looks = 200 * time.Millisecond
 
 // firstOpen is the first position not known to be done.
 func (w *worker) firstOpen() uint64 {
@@ -384,8 +415,8 @@ func (w *worker) fetch(ctx context.Context, most int, wait time.Duration) ([]ite
 		return nil, err
 	}
 	items, err := w.drain(res, back, cancel)
-	if len(items) == 0 || most == 1 || err != nil {
-		return items, err
+	if len(items) == 0 || most == 1 || err != nil || items[0].md.NumPending == 0 {
+		return items, err // nothing was waiting behind the first: to ask for more would cost a way to the server and back
 	}
 	res, err = w.con.FetchNoWait(most - 1)
 	if err != nil {

@@ -1,6 +1,7 @@
 package fake
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -196,6 +197,7 @@ func (c *Cloud) append(e entry) {
 
 // replay takes one journal entry back.
 func (c *Cloud) replay(e entry) {
+	c.id = cmp.Or(e.ID, c.id)
 	if e.Origin != nil && c.cfg.Origin.IsZero() {
 		c.cfg.Origin = *e.Origin
 	}
@@ -205,6 +207,9 @@ func (c *Cloud) replay(e entry) {
 	if e.Rental != nil {
 		if !e.Rental.Foreign {
 			c.counter = max(c.counter, number(e.Rental.ID))
+		}
+		if before := c.rentals[e.Rental.ID]; e.Rental.Noticed && (before == nil || !before.Noticed) {
+			c.remember(e.Rental, e.Rental.NoticeAt)
 		}
 		c.keep(e.Rental)
 	}

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// entry is one line of the journal: a machine's whole state after a change, a writing call, or when the traces began.
+// entry is one line of the journal: a machine's whole state after a change, a writing call, or how the cloud began.
 type entry struct {
+	ID     string     `json:"id,omitempty"`
 	Origin *time.Time `json:"origin,omitempty"`
 	Rental *Rental    `json:"rental,omitempty"`
 	Write  *Write     `json:"write,omitempty"`

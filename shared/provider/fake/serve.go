@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -27,6 +28,9 @@ import (
 func Serve(c *Cloud) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /v1/traits", func(w http.ResponseWriter, _ *http.Request) { reply(w, c.Traits(), nil) })
+	mux.HandleFunc("GET /v1/about", func(w http.ResponseWriter, _ *http.Request) {
+		reply(w, About{c.id, c.cfg.Clock, c.cfg.Now().UTC()}, nil)
+	})
 	mux.HandleFunc("GET /v1/offers", func(w http.ResponseWriter, r *http.Request) {
 		offers, err := c.Offers(r.Context())
 		reply(w, offers, err)
@@ -112,6 +116,13 @@ func (c *Cloud) serveIdentity(w http.ResponseWriter, r *http.Request) {
 	reply(w, Identity{m.ID, m.Name, o.Cloud, o.Account, o.Zone, o.Type, string(o.Market), m.Since}, nil)
 }
 
+// About is which cloud it is, and in what time it reckons.
+type About struct {
+	ID    string    `json:"id"`    // random, as old as the bill
+	Clock string    `json:"clock"` // Config.Clock
+	Now   time.Time `json:"now"`
+}
+
 // problem is an error on the wire.
 type problem struct {
 	Word string `json:"word"`
@@ -138,17 +149,26 @@ type Client struct {
 	traits provider.Traits
 }
 
-// Dial reaches a cloud that Serve serves at url, and asks it for its traits.
-func Dial(ctx context.Context, url string) (*Client, error) {
-	c := &Client{base: strings.TrimRight(url, "/"), http: &http.Client{Timeout: 30 * time.Second}}
+// Dial reaches a cloud that Serve serves at an address, such as http://127.0.0.1:4711, and asks it for its traits.
+func Dial(ctx context.Context, address string) (*Client, error) {
+	c := &Client{base: strings.TrimRight(address, "/"), http: &http.Client{Timeout: 30 * time.Second}}
 	if err := c.call(ctx, http.MethodGet, "/v1/traits", nil, &c.traits); err != nil {
-		return nil, fmt.Errorf("fake: dial %s: %w", url, err)
+		return nil, err
 	}
 	return c, nil
 }
 
+// URL is where it was dialled.
+func (c *Client) URL() string { return c.base }
+
 // Traits implements provider.Provider.
 func (c *Client) Traits() provider.Traits { return c.traits }
+
+// About tells which cloud it is.
+func (c *Client) About(ctx context.Context) (out About, err error) {
+	err = c.call(ctx, http.MethodGet, "/v1/about", nil, &out)
+	return out, err
+}
 
 // Offers implements provider.Provider.
 func (c *Client) Offers(ctx context.Context) (out []fleet.Offer, err error) {
@@ -219,6 +239,10 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 		var dial *net.OpError
 		if errors.As(err, &dial) && dial.Op == "dial" {
 			lost = provider.ErrUnavailable // nothing was sent
+		}
+		var with *url.Error // says method and URL once more
+		if errors.As(err, &with) {
+			err = with.Err
 		}
 		return fmt.Errorf("fake: %s %s: %w: %w", method, path, lost, err)
 	}

@@ -104,13 +104,19 @@ func due(t, at time.Time) bool { return !t.IsZero() && !t.After(at) }
 func (c *Cloud) notice(r *Rental, at time.Time) {
 	r.Noticed = true
 	c.record(r)
+	n := c.remember(r, at)
+	if c.cfg.OnNotice != nil {
+		c.todo = append(c.todo, func() { c.cfg.OnNotice(n) })
+	}
+}
+
+// remember puts a notice on the list that owners read; it is made again from the journal, with the same numbers.
+func (c *Cloud) remember(r *Rental, at time.Time) Notice {
 	n := Notice{
 		Seq: len(c.notices) + 1, Cloud: c.cfg.Cloud, Account: c.cfg.Account, ID: r.ID, Machine: r.Name, Action: "terminate", At: at, EndsBy: r.KillAt,
 	}
 	c.notices = append(c.notices, n)
-	if c.cfg.OnNotice != nil {
-		c.todo = append(c.todo, func() { c.cfg.OnNotice(n) })
-	}
+	return n
 }
 
 // gone ends a machine's bill.
