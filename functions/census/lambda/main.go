@@ -15,7 +15,11 @@ import (
 
 func main() {
 	lambda.Main("census", func(ctx context.Context, h *lambda.Host) (lambda.Handlers, error) {
-		accounts, err := all.Accounts(ctx, all.Options{Getenv: h.Getenv, Now: h.Clock.Now})
+		getenv, err := h.Env(ctx)
+		if err != nil {
+			return lambda.Handlers{}, err
+		}
+		accounts, err := all.Accounts(ctx, all.Options{Getenv: getenv, Now: h.Clock.Now})
 		if err != nil {
 			return lambda.Handlers{}, err
 		}

@@ -11,7 +11,11 @@ import (
 
 func main() {
 	lambda.Main("prices", func(ctx context.Context, h *lambda.Host) (lambda.Handlers, error) {
-		accounts, err := all.Accounts(ctx, all.Options{Getenv: h.Getenv, Now: h.Clock.Now, Dry: true}) // it only reads
+		getenv, err := h.Env(ctx)
+		if err != nil {
+			return lambda.Handlers{}, err
+		}
+		accounts, err := all.Accounts(ctx, all.Options{Getenv: getenv, Now: h.Clock.Now, Dry: true}) // it only reads
 		if err != nil {
 			return lambda.Handlers{}, err
 		}

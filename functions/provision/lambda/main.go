@@ -17,7 +17,11 @@ import (
 
 func main() {
 	lambda.Main("provision", func(ctx context.Context, h *lambda.Host) (lambda.Handlers, error) {
-		accounts, err := all.Accounts(ctx, all.Options{Getenv: h.Getenv, Now: h.Clock.Now, Dry: h.Dry})
+		getenv, err := h.Env(ctx)
+		if err != nil {
+			return lambda.Handlers{}, err
+		}
+		accounts, err := all.Accounts(ctx, all.Options{Getenv: getenv, Now: h.Clock.Now, Dry: h.Dry})
 		if err != nil {
 			return lambda.Handlers{}, err
 		}

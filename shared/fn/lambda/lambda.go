@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,6 +39,32 @@ type Handlers struct {
 	Direct func(ctx context.Context, raw []byte) ([]events.Event, error)
 	// URL takes a request to the function's URL. What it says is stored before the answer goes out.
 	URL func(ctx context.Context, r Request) (Response, []events.Event, error)
+}
+
+// Env is the environment with the settings of LOWTIDE_CLOUDS, or its secret, on top: NAME=value a line. Keys of clouds stand
+// there, not in the function's environment.
+func (h *Host) Env(ctx context.Context) (func(string) string, error) {
+	text, err := h.Setting(ctx, "LOWTIDE_CLOUDS")
+	if err != nil {
+		return nil, err
+	}
+	own := map[string]string{}
+	for i, line := range strings.Split(text, "\n") {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok {
+			return nil, fmt.Errorf("LOWTIDE_CLOUDS: line %d: want NAME=value", i+1)
+		}
+		own[name] = value
+	}
+	return func(name string) string {
+		if v, ok := own[name]; ok {
+			return v
+		}
+		return h.Getenv(name)
+	}, nil
 }
 
 // named is the function of a batch.
