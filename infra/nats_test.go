@@ -229,6 +229,8 @@ var table = map[events.Kind]string{
 	"machine.heard": "agent", "instance.ready": "agent", "workload.started": "agent", "workload.progressed": "agent", "workload.stopped": "agent",
 	"workload.finished": "agent", "workload.failed": "agent", "checkpoint.saved": "agent", "checkpoint.failed": "agent",
 	"benchmark.finished": "agent", "instance.verified": "verify", "instance.rejected": "verify",
+	"alert.received": "-", "rule.failed": "-", "silence.set": "-", "approval.refused": "-", "person.acted": "-",
+	"channel.failed": "-", "channel.recovered": "-", "checkpoint.asked": "-",
 	"instance.found": "census", "instance.lost": "census", "budget.warned": "ledger", "budget.exhausted": "ledger",
 }
 
@@ -573,5 +575,48 @@ func TestASiteElsewhereJoinsByALeafNode(t *testing.T) {
 	}
 	if m, err := bus.Last(ctx, js, bus.Facts, bus.Subject(fleetName, "instance.ready", "main-m1")); err != nil {
 		t.Errorf("the hub's stream holds %+v, %v", m, err)
+	}
+}
+
+// A snapshot of the disk, restored on new servers with the same configuration: what was acknowledged is there, for the same
+// users.
+func TestACopyOfTheDiskIsABackup(t *testing.T) {
+	s := newSite(t, "one.conf")
+	js := s.setup(1)
+	b, err := store.Bind(t.Context(), js, "fleets")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Create(t.Context(), fleetName, []byte("state")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bus.Publish(t.Context(), js, events.New(fleetName, "agent", time.Now(), events.InstanceReady{Machine: "m"})); err != nil {
+		t.Fatal(err)
+	}
+	copied := t.TempDir()
+	old := s.servers[0].StoreDir() // while it runs, as a snapshot is taken
+	if err := os.CopyFS(filepath.Join(copied, "jetstream"), os.DirFS(old)); err != nil {
+		t.Fatal(err)
+	}
+	s.servers[0].Shutdown()
+	s.servers[0].WaitForShutdown()
+	s.servers = []*server.Server{s.serve("one.conf", map[string]string{"/var/lib/lowtide/nats": copied})}
+	if !s.servers[0].ReadyForConnections(20 * time.Second) {
+		t.Fatal("the restored server is not ready")
+	}
+	again, err := bus.JetStream(s.as("rebalance", bus.Options("rebalance", nil)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	restored, err := store.Bind(t.Context(), again, "fleets")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v, _, err := restored.Get(t.Context(), fleetName); err != nil || string(v) != "state" {
+		t.Errorf("the state is %q, %v", v, err)
+	}
+	admin := s.setup(1) // lowtide nats setup after a restore changes nothing
+	if _, err := bus.Last(t.Context(), admin, bus.Facts, bus.Subject(fleetName, "instance.ready", "m")); err != nil {
+		t.Error(err)
 	}
 }

@@ -114,7 +114,7 @@ func serveRelay(ctx context.Context, f relayFlags) error {
 		return usage(err)
 	}
 	if len(targets) > 0 { // emulators: who has none is not served, rather than asked for in vain
-		routes = slices.DeleteFunc(routes, func(r relay.Route) bool { return targets[r.Name] == "" })
+		routes = slices.DeleteFunc(routes, func(r relay.Route) bool { return targets[r.Goal()] == "" })
 	}
 	known := map[string]bool{}
 	for i := range routes {

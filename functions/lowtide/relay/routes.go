@@ -27,6 +27,9 @@ func Routes(fleet string, accounts []string) ([]Route, error) {
 		{Function: ledger.New(fleet, nil)},
 		{Function: census.New("census", "", account{}, nil, nil, census.Options{})},
 	}
+	if len(accounts) > 0 {
+		routes = append(routes, Route{Function: provision.Twins("provision-twins", account{}, nil, provision.Options{}), Target: "provision"})
+	}
 	for _, a := range accounts {
 		cloud, name, ok := strings.Cut(a, "/")
 		if !ok || cloud == "" || name == "" {

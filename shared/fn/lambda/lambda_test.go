@@ -505,6 +505,22 @@ func TestABadEnvironmentIsRefusedInOneLine(t *testing.T) {
 	}
 }
 
+func TestSettingsOfCloudsLieOnTopOfTheEnvironment(t *testing.T) {
+	s := natstest.Start(t, embedded.Options{Listen: true})
+	set := settings(s, address(t, s))
+	env := map[string]string{"A": "1", "B": "2", "LOWTIDE_CLOUDS": "# keys\nB=3\n\nC=x=y\n"}
+	set.Getenv = func(k string) string { return env[k] }
+	h := host(t, set, lambda.Handlers{})
+	get, err := h.Env(t.Context())
+	if err != nil || get("A")+get("B")+get("C") != "13x=y" {
+		t.Errorf("reads %v, want what lies on top: %v", get != nil, err)
+	}
+	env["LOWTIDE_CLOUDS"] = "B"
+	if _, err := h.Env(t.Context()); err == nil || !strings.Contains(err.Error(), "line 1") {
+		t.Errorf("%v, want the line that is wrong", err)
+	}
+}
+
 func TestASecretIsReadWithASignedRequestAndWithTheServersClock(t *testing.T) {
 	for name, c := range map[string]struct{ secret, target, service, answer string }{
 		"SecretsManager": {"arn:aws:secretsmanager:us-east-1:000000000000:secret:lowtide/x-AbCdEf", "secretsmanager.GetSecretValue", "/us-east-1/secretsmanager/", `{"SecretString":"line one"}`},
