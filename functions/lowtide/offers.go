@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -382,7 +381,7 @@ func (s *shop) fromState(ctx context.Context, state string, k *known) ([]fleet.O
 	}
 	var m fleet.Markets
 	if err == nil {
-		err = json.Unmarshal(val, &m)
+		err = fleet.Unpack(val, &m)
 	}
 	if err != nil {
 		return nil, nobody(fmt.Errorf("read market: %w", err))
