@@ -12,7 +12,6 @@ import (
 	"lowtide/events"
 	"lowtide/shared/fleet"
 	"lowtide/shared/provider"
-	"lowtide/shared/provider/fake"
 )
 
 // panicCommand is the big red button.
@@ -33,9 +32,9 @@ func panicCommand() *cobra.Command {
 				if install == "" {
 					return usage(errors.New("--cloud needs --installation (the file of that name in the state directory): only machines that carry it are ours"))
 				}
-				c, err := fake.Dial(cmd.Context(), cloud)
+				c, err := dialCloud(cmd.Context(), cloud)
 				if err != nil {
-					return nobody(fmt.Errorf("cloud %s: %w", cloud, err))
+					return err
 				}
 				return endAll(cmd.Context(), cmd.OutOrStdout(), c, install, wait)
 			}
