@@ -177,8 +177,8 @@ func look(f *fleet.Fleet, p Policy, w *fleet.Workload, now time.Time) situation 
 	case counted(next, p, now):
 		s.act = next
 		s.sure = runs && on.Offer.Market != fleet.Spot && !on.Order.Stop
-	case counted(on, p, now) && !on.Run.Phase.Over() && !on.Order.Stop:
-		s.act = on
+	case counted(on, p, now) && !on.Run.Phase.Over() && (!on.Order.Stop || on.Doubt != ""):
+		s.act = on // one that stops to prove itself goes on after that
 	}
 	s.start, s.startMax = starts(f, p, s.act)
 	if s.act == nil {
