@@ -140,3 +140,30 @@ func TestWhatCannotBeBoughtByTheHourIsRefusedHere(t *testing.T) {
 	}
 	t.Error("no reserved rate is shown")
 }
+
+func TestAListedMachineCostsWhatItsPoolWasOfferedAt(t *testing.T) {
+	p := instead(t, nil)
+	offers, err := p.Offers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range offers {
+		if o.Term > 0 || i%3 > 0 {
+			continue
+		}
+		plan := fmt.Sprint("p", i)
+		m, err := p.Launch(t.Context(), provider.Request{Token: plan, Name: plan, Offer: o, Labels: providertest.Labels(plan)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all, err := p.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, l := range all {
+			if l.ID == m.ID && l.Offer.Hourly.Or(fleet.Money{}).String() != o.Hourly.Or(fleet.Money{}).String() {
+				t.Errorf("%s is listed at %s, offered at %s", o, l.Offer.Hourly.Or(fleet.Money{}), o.Hourly.Or(fleet.Money{}))
+			}
+		}
+	}
+}
