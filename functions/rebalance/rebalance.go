@@ -18,7 +18,6 @@ package rebalance
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -173,7 +172,7 @@ func (d *Decider) load(ctx context.Context, batch []fn.Delivery) error {
 		return fmt.Errorf("read market: %w", err)
 	}
 	var m fleet.Markets
-	if err := json.Unmarshal(b, &m); err != nil {
+	if err := fleet.Unpack(b, &m); err != nil {
 		return fmt.Errorf("read market: %w", err)
 	}
 	if len(m.Offers) == 0 {
