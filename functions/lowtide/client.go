@@ -39,6 +39,7 @@ type address struct {
 	Clock  string      `json:"clock"`
 	Cloud  string      `json:"cloud"`
 	Bucket string      `json:"bucket"` // of the checkpoints
+	Key    string      `json:"key"`    // that seals them, in hex
 	Policy plan.Policy `json:"policy"`
 }
 
@@ -132,12 +133,14 @@ func user() string { return cmp.Or(os.Getenv("USER"), "unknown") }
 
 // fleet reads the decider's state.
 func (c *client) fleet(ctx context.Context) (*fleet.Fleet, error) {
-	states, err := store.Open(ctx, c.js, fleetsBucket, 1)
-	if err != nil {
-		return nil, nobody(err)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var f *fleet.Fleet
+	states, err := store.Bind(ctx, c.js, fleetsBucket)
+	if err == nil {
+		f, _, err = rebalance.Fleet(ctx, states, c.Fleet)
 	}
-	f, _, err := rebalance.Fleet(ctx, states, c.Fleet)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, nobody(err)
 	}
 	if f == nil {
@@ -366,11 +369,11 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 	if err != nil {
 		return err
 	}
-	b, err := store.Open(cmd.Context(), c.js, marketBucket, 1)
-	if err != nil {
-		return nobody(err)
+	var val []byte
+	b, err := store.Bind(cmd.Context(), c.js, marketBucket)
+	if err == nil {
+		val, _, err = b.Get(cmd.Context(), fleet.MarketKey)
 	}
-	val, _, err := b.Get(cmd.Context(), fleet.MarketKey)
 	if errors.Is(err, store.ErrNotFound) {
 		return failed("no price is known yet")
 	}
