@@ -57,6 +57,7 @@ var kinds = func() map[Kind]reflect.Type {
 		WorkloadWarned{},
 		WorkloadKept{},
 		ApprovalRefused{},
+		CheckpointAsked{},
 		SilenceSet{},
 		ChannelFailed{},
 		ChannelRecovered{},

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -88,8 +87,11 @@ func agentCommand() *cobra.Command {
 // serveAgent wires one agent and runs it until ctx ends.
 func serveAgent(ctx context.Context, s agent.Settings) error {
 	var contact atomic.Int64 // wall time of the last word with NATS
-	opts := append(bus.Options("agent "+s.Machine, nil), nats.Token(s.Token))
-	nc, err := nats.Connect(s.NATS, opts...)
+	user, own, err := machineUser(ctx, s, os.Getenv)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	nc, err := nats.Connect(s.NATS, append(bus.Options("agent "+s.Machine, nil), user...)...)
 	if err != nil {
 		return fmt.Errorf("agent: connect to NATS: %w", err)
 	}
@@ -108,14 +110,7 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		Bench:  s.Bench,
 		Power:  agent.Shutdown(s.PowerOff),
 		Disk:   agent.Dir(s.Dir),
-		Newest: func(ctx context.Context) (events.OrderGiven, bool, error) {
-			d, err := h.Last(ctx, s.Fleet, "order.given", events.Token(s.Machine))
-			if errors.Is(err, bus.ErrNone) {
-				return events.OrderGiven{}, false, nil
-			}
-			o, ok := d.Event.Data.(events.OrderGiven)
-			return o, ok, err
-		},
+		Newest: newest(h, nc, s, own),
 		Contact: func() time.Time {
 			if n := contact.Load(); n > 0 {
 				return s.Clock.Of(time.Unix(0, n))

@@ -27,6 +27,7 @@ import (
 	"lowtide/shared/fn"
 	host "lowtide/shared/fn/jetstream"
 	"lowtide/shared/plan"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/provider"
 	"lowtide/shared/store"
 )
@@ -44,6 +45,8 @@ type ring struct {
 	era     string
 	clock   fn.Clock
 	policy  plan.Policy
+	tables  *pool.Tables
+	ask     rebalance.Approval
 	told    settings.Settings // whom to tell what
 	server  *embedded.Server
 	nc      *nats.Conn
@@ -59,12 +62,13 @@ type ringOptions struct {
 	clock   fn.Clock
 	policy  plan.Policy
 	told    settings.Settings
+	ask     rebalance.Approval
 	durable bool // every message is on disk before it is acknowledged
 }
 
 // startRing starts NATS and the streams.
 func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
-	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told}
+	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told, ask: o.ask}
 	door := door{}
 	if o.durable {
 		r.era = strings.ToLower(rand.Text()[:4])
@@ -97,6 +101,14 @@ func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
 	}
 	r.host, err = host.New(r.nc, host.Options{Clock: o.clock, Fleet: o.fleet, Alone: true})
 	return r, err
+}
+
+// plans are the tables of expected costs that decider and chat share.
+func (r *ring) plans() *pool.Tables {
+	if r.tables == nil {
+		r.tables = pool.NewTables(rebalance.TablesLimit)
+	}
+	return r.tables
 }
 
 func (r *ring) close() {
@@ -157,7 +169,7 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 		idle.New(bucket("usage"), idle.Options{}),
 		verify.New(bucket("benchmarks"), verify.Options{Real: r.clock.Real}),
 		rebalance.New(rebalance.Config{
-			Fleet: r.fleet, Install: r.install, Era: r.era, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Batch: 128,
+			Fleet: r.fleet, Install: r.install, Era: r.era, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Approval: r.ask, Tables: r.plans(), Batch: 128,
 		}).Function(),
 		ledger.New(r.fleet, bucket("ledger")),
 	}, each...)

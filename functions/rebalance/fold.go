@@ -35,13 +35,12 @@ func (d *Decider) fold(e events.Event) {
 			}
 		}
 	case events.PlanApproved:
-		if p := f.Plans[e.Plan]; p != nil && !p.Approved && f.Now.Before(p.Expires) {
-			p.Approved = true
-			d.open(&fleet.Item{Plan: p.ID, Expires: p.Expires})
-		}
+		d.approved(e)
 	case events.PlanRejected:
-		if p := f.Plans[e.Plan]; p != nil && !p.Approved {
-			d.drop(p, d.cfg.Policy.Wake)
+		d.denied(e)
+	case events.CheckpointAsked:
+		if w := f.Workloads[e.Workload]; w != nil {
+			d.saveNow(w)
 		}
 	case events.InstanceLaunched:
 		d.launched(e)

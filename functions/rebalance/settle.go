@@ -25,7 +25,7 @@ func (d *Decider) settle() {
 	}
 	for _, id := range fleet.Sorted(f.Plans) {
 		if p := f.Plans[id]; p.Action == fleet.Launch && !p.Approved && !f.Now.Before(p.Expires) {
-			d.drop(p, 0) // nobody approved it
+			d.unanswered(p)
 		}
 	}
 	for pool, r := range f.Refusals {
@@ -131,6 +131,17 @@ func (d *Decider) rescue(w *fleet.Workload, on *fleet.Instance) {
 		o.Save = &fleet.Save{ID: d.id("s"), By: on.EndsBy}
 		d.order(on, o)
 	}
+}
+
+// saveNow asks for a checkpoint of a run that goes on.
+func (d *Decider) saveNow(w *fleet.Workload) {
+	on := d.state.Machines[w.On]
+	if on == nil || on.Run.Epoch != w.Epoch || on.Run.Phase != fleet.Running || on.Order.Stop || on.Doomed() {
+		return // it does not run, or saves anyway
+	}
+	o := on.Order
+	o.Save = &fleet.Save{ID: d.id("s")}
+	d.order(on, o)
 }
 
 // saveAndStop ends a run with its checkpoint.

@@ -96,6 +96,7 @@ type Workload struct {
 	Waiting  time.Time     `json:"waiting,omitzero"`    // since when no machine carries it; zero: one does
 	SaveTook time.Duration `json:"save_took,omitempty"` // slowest recent save
 	Fails    int           `json:"fails,omitempty"`     // runs that failed of themselves, in a row
+	Allowed  Money         `json:"allowed,omitzero"`    // dearest launch, an hour, that a person has approved
 	Of       int64         `json:"of,omitempty"`        // steps in all, as the job itself tells; the spec's go first
 	Pace     Pace          `json:"pace,omitzero"`       // how fast it goes, against its own past
 	Waste    Waste         `json:"waste,omitzero"`      // of its GPUs, while that lasts

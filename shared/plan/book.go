@@ -74,14 +74,22 @@ func (b *Book) fitting(market fleet.Market, s *fleet.Spec) []*priced {
 	return list
 }
 
+// enough names what is enough for a workload that was seen to use little; "" for others.
+func enough(w *fleet.Workload) string {
+	if w.Needs.Speed <= 0 || w.Needs.As <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("/%+v", w.Needs)
+}
+
 // suiting is fitting for a workload that was seen to use little: every machine that is enough for it counts as fast as the
 // one it was seen on, so the cheapest of them comes first. Where none is enough, all that fit are.
 func (b *Book) suiting(market fleet.Market, w *fleet.Workload) []*priced {
-	all, n := b.fitting(market, w.Spec), w.Needs
-	if n.Speed <= 0 || n.As <= 0 {
+	all, n, little := b.fitting(market, w.Spec), w.Needs, enough(w)
+	if little == "" {
 		return all
 	}
-	kind := suits(market, w.Spec) + enough(w)
+	kind := suits(market, w.Spec) + little
 	list, known := b.fits[kind]
 	if known {
 		return list
@@ -100,14 +108,6 @@ func (b *Book) suiting(market fleet.Market, w *fleet.Workload) []*priced {
 	}
 	b.fits[kind] = list
 	return list
-}
-
-// enough tells workloads apart by what is enough for them; "" for all that were not seen to use little.
-func enough(w *fleet.Workload) string {
-	if w.Needs.Speed <= 0 {
-		return ""
-	}
-	return fmt.Sprintf("/%g/%d/%g", w.Needs.Speed, w.Needs.Memory, w.Needs.As)
 }
 
 // pick returns up to n offers of a market that fit the workload and have not just refused, best first.
