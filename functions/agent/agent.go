@@ -70,6 +70,7 @@ func (c Config) withDefaults() Config {
 
 const (
 	progressEvery = time.Minute      // of workload.progressed, at most
+	logEvery      = 5 * time.Second  // of copies of the log, at most
 	termGrace     = 10 * time.Second // from SIGTERM to SIGKILL
 	patience      = 10 * time.Minute // for a job that was asked to save and has no deadline
 	newestWait    = 30 * time.Second // for the newest order after a start, before the one on disk is acted on
@@ -88,6 +89,9 @@ type Deps struct {
 	// Contact is when NATS last took or gave a message, in lowtide's time; zero: not since this process began.
 	// Nil counts as contact at every Tick.
 	Contact func() time.Time
+	// Log keeps what the workload printed where it outlives the machine; last: the process is gone, and the run's end is told
+	// when it returns. An error only means that it is tried again, or that the log ends early. Nil keeps nothing.
+	Log func(ctx context.Context, workload string, epoch uint64, last bool) error
 	// Spawn runs long work beside the agent; nil runs a goroutine. Simulations run it at once, or when they like.
 	Spawn func(func())
 }
@@ -122,6 +126,8 @@ type Agent struct {
 	upload     upload
 	saves      measures
 	pollAt     time.Time
+	logAt      time.Time // of the next copy of the log
+	logged     uint64    // epoch whose log is kept to its end
 	pruneAt    time.Time
 	startAt    time.Time
 	offAt      time.Time // when Power may be asked

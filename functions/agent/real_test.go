@@ -48,6 +48,7 @@ type real struct {
 	cfg   agent.Config
 	watch agent.Watch
 	off   atomic.Bool
+	log   func(workload string, epoch uint64, last bool) error // what the agent's Log does; nil: nothing
 	a     *agent.Agent
 	said  []events.Event
 }
@@ -97,6 +98,12 @@ func (r *real) boot() {
 	r.a, err = agent.New(r.cfg, agent.Deps{
 		Runner: agent.NewProcesses(r.dir, fn.Clock{}, os.Environ()), Saver: agent.Checkpoints{Store: r.store},
 		Bench: agent.Proof{Command: []string{self, "bench"}}, Power: r, Disk: agent.Dir(r.dir), Watch: r.watch,
+		Log: func(_ context.Context, workload string, epoch uint64, last bool) error {
+			if r.log == nil {
+				return nil
+			}
+			return r.log(workload, epoch, last)
+		},
 	})
 	if err != nil {
 		r.t.Fatal(err)
@@ -185,6 +192,46 @@ func TestRealTrainerMovesBetweenMachinesAndEndsEqual(t *testing.T) {
 		t.Errorf("saved %+v, want the end of epoch 2", fin.Saved)
 	}
 	t.Logf("moved at step %d of %d, save took %s", stopped.Step, realSteps, stopped.Saved.Took)
+}
+
+func TestTheEndOfTheLogIsKeptBeforeTheEndOfTheRunIsTold(t *testing.T) {
+	r := newReal(t, "m1", openStore(t))
+	var kept atomic.Bool
+	var early, late atomic.Int32
+	r.log = func(workload string, epoch uint64, last bool) error {
+		if workload != "w" || epoch != 1 {
+			t.Errorf("the log of %s, epoch %d is kept, want w, epoch 1", workload, epoch)
+		}
+		if !last {
+			early.Add(1)
+			return errors.New("the store is away for a while")
+		}
+		late.Add(1)
+		time.Sleep(300 * time.Millisecond) // a slow store
+		kept.Store(true)
+		return nil
+	}
+	until(r, some[events.InstanceReady])
+	r.order(fleet.Order{Number: 1, Epoch: 1, Start: &fleet.Start{Workload: "w", Run: []string{"sh", "-c", "sleep 0.5; echo bye"}}})
+	for end := time.Now().Add(20 * time.Second); ; time.Sleep(10 * time.Millisecond) { // wall time: real processes
+		said, _ := r.a.Tick(context.Background(), time.Now()) // the error is the store's
+		over := false
+		for _, e := range said {
+			_, over = e.Data.(events.WorkloadFinished)
+			if over {
+				break
+			}
+		}
+		if over {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the run does not end")
+		}
+	}
+	if !kept.Load() || early.Load() == 0 || late.Load() != 1 {
+		t.Errorf("kept %d times while it ran and %d times at its end (done: %v), want some, and one before the end is told", early.Load(), late.Load(), kept.Load())
+	}
 }
 
 func TestRealNoticeSavesBeforeAnyOrder(t *testing.T) {

@@ -228,6 +228,7 @@ func (a *Agent) running(ctx context.Context) error {
 		return a.vanished(ctx)
 	}
 	a.progress()
+	a.log()
 	want, e := a.wantsEnd()
 	if a.live.Alive && want {
 		if err := a.wind(ctx, e); err != nil {
@@ -281,6 +282,9 @@ func (a *Agent) conclude(e end) error {
 			return nil // the upload goes on, or is tried again
 		}
 	}
+	if a.lastLog(e) {
+		return nil
+	}
 	r.Code, r.Result = a.live.Code, a.live.Result
 	switch {
 	case told || r.Stale:
@@ -290,6 +294,48 @@ func (a *Agent) conclude(e end) error {
 		return a.over(fleet.RunFailed)
 	}
 	return a.over(fleet.RunFinished)
+}
+
+// log keeps what is printed, now and then.
+func (a *Agent) log() {
+	if a.deps.Log == nil || !a.live.Alive || a.work.busy("log") || a.now.Before(a.logAt) {
+		return
+	}
+	a.logAt = a.now.Add(logEvery)
+	workload, epoch := a.memo.Run.Workload, a.memo.Run.Epoch
+	a.work.begin("log", func(ctx context.Context) func() {
+		err := a.deps.Log(ctx, workload, epoch, false)
+		return func() {
+			if err != nil {
+				a.trouble = errors.Join(a.trouble, fmt.Errorf("keep the log: %w", err))
+			}
+		}
+	})
+}
+
+// lastLog says that the end of the log is on its way: a machine whose run is told to be over may be gone at once, and what
+// a job printed last is what people ask for first. It is waited for once, and not past the end's deadline.
+func (a *Agent) lastLog(e end) bool {
+	r := &a.memo.Run
+	late := !e.by.IsZero() && !a.now.Before(e.by)
+	if a.deps.Log == nil || a.logged == r.Epoch || late || a.superseded() {
+		return false
+	}
+	if !a.work.busy("log") {
+		workload, epoch := r.Workload, r.Epoch
+		a.work.begin("log", func(ctx context.Context) func() {
+			ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+			defer cancel()
+			err := a.deps.Log(ctx, workload, epoch, true)
+			return func() {
+				a.logged = epoch
+				if err != nil {
+					a.trouble = errors.Join(a.trouble, fmt.Errorf("keep the end of the log: %w", err))
+				}
+			}
+		})
+	}
+	return true
 }
 
 // unsaved says that a complete checkpoint on this disk is not durable.

@@ -165,6 +165,20 @@ func (a *Agent) mask(text string) string {
 	return text
 }
 
+// Hide takes the secrets of the workload's environment out of a text; each is replaced by as many stars as it had bytes, so
+// that places in the text stay the same.
+func (a *Agent) Hide(text string) string {
+	a.mu.Lock()
+	env := a.memo.Run.Start.Env
+	a.mu.Unlock()
+	for name, value := range env {
+		for _, secret := range secrets(name, value) {
+			text = strings.ReplaceAll(text, secret, strings.Repeat("*", len(secret)))
+		}
+	}
+	return text
+}
+
 // secrets are the parts of a variable that must not be said: all of it, if its name tells, or an address's password.
 func secrets(name, value string) []string {
 	upper := strings.ToUpper(name)

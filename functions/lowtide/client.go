@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 
@@ -37,7 +38,8 @@ type address struct {
 	Fleet  string      `json:"fleet"`
 	Clock  string      `json:"clock"`
 	Cloud  string      `json:"cloud"`
-	Dir    string      `json:"dir"`
+	Bucket string      `json:"bucket"` // of the checkpoints
+	Key    string      `json:"key"`    // that seals them, in hex
 	Policy plan.Policy `json:"policy"`
 }
 
@@ -79,7 +81,7 @@ func dial(ctx context.Context, state string) (*client, error) {
 	if c.clock, err = fn.ParseClock(c.Clock); err != nil {
 		return nil, nobody(fmt.Errorf("%s: %w", file, err))
 	}
-	if c.nc, err = nats.Connect(c.NATS, nats.Token(c.Token), nats.Name("lowtide"), nats.Timeout(2*time.Second)); err != nil {
+	if c.nc, err = knock(ctx, c.address); err != nil {
 		return nil, nobody(fmt.Errorf("the lowtide of %s does not answer at %s: %w", file, c.NATS, err))
 	}
 	if c.js, err = bus.JetStream(c.nc); err == nil {
@@ -90,6 +92,17 @@ func dial(ctx context.Context, state string) (*client, error) {
 		return nil, nobody(err)
 	}
 	return c, ctx.Err()
+}
+
+// knock connects. Where somebody listens and does not answer, it is tried again: a busy server gives a newcomer two seconds.
+func knock(ctx context.Context, a address) (nc *nats.Conn, err error) {
+	for end := time.Now().Add(6 * time.Second); ; wait(ctx, 200*time.Millisecond) {
+		nc, err = nats.Connect(a.NATS, nats.Token(a.Token), nats.Name("lowtide"), nats.Timeout(2*time.Second))
+		hopeless := errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, nats.ErrNoServers) || errors.Is(err, nats.ErrAuthorization)
+		if err == nil || hopeless || ctx.Err() != nil || time.Now().After(end) {
+			return nc, err
+		}
+	}
 }
 
 // talk connects to the lowtide that the flags name, for as long as do takes.
@@ -120,12 +133,14 @@ func user() string { return cmp.Or(os.Getenv("USER"), "unknown") }
 
 // fleet reads the decider's state.
 func (c *client) fleet(ctx context.Context) (*fleet.Fleet, error) {
-	states, err := store.Open(ctx, c.js, fleetsBucket, 1)
-	if err != nil {
-		return nil, nobody(err)
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var f *fleet.Fleet
+	states, err := store.Bind(ctx, c.js, fleetsBucket)
+	if err == nil {
+		f, _, err = rebalance.Fleet(ctx, states, c.Fleet)
 	}
-	f, _, err := rebalance.Fleet(ctx, states, c.Fleet)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrNotFound) {
 		return nil, nobody(err)
 	}
 	if f == nil {
@@ -354,11 +369,11 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 	if err != nil {
 		return err
 	}
-	b, err := store.Open(cmd.Context(), c.js, marketBucket, 1)
-	if err != nil {
-		return nobody(err)
+	var val []byte
+	b, err := store.Bind(cmd.Context(), c.js, marketBucket)
+	if err == nil {
+		val, _, err = b.Get(cmd.Context(), fleet.MarketKey)
 	}
-	val, _, err := b.Get(cmd.Context(), fleet.MarketKey)
 	if errors.Is(err, store.ErrNotFound) {
 		return failed("no price is known yet")
 	}
@@ -426,79 +441,6 @@ func printOptions(w io.Writer, options []plan.Option) {
 	}
 }
 
-func logsCommand() *cobra.Command {
-	var o common
-	var follow bool
-	cmd := &cobra.Command{
-		Use: "logs WORKLOAD", Short: "What the workload printed, machine after machine (machines on this host)", Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.talk(cmd, func(c *client) error {
-				return c.logs(cmd, args[0], follow)
-			})
-		},
-	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on, also across a move")
-	return o.on(cmd, false)
-}
-
-// logs copies the log of each machine that the workload runs on, in turn.
-func (c *client) logs(cmd *cobra.Command, name string, follow bool) error {
-	read := map[string]int64{} // bytes by file
-	for cmd.Context().Err() == nil {
-		f, err := c.fleet(cmd.Context())
-		if err != nil {
-			return err
-		}
-		w := f.Workloads[name]
-		if w == nil {
-			return failed("there is no workload %q; lowtide status lists them", name)
-		}
-		for _, m := range machinesOf(f, name) {
-			if err := copyLog(cmd.OutOrStdout(), c.Dir, m, read); err != nil {
-				return failed("%v", err)
-			}
-		}
-		if !follow || w.Phase.Final() {
-			return nil
-		}
-		select {
-		case <-cmd.Context().Done():
-		case <-time.After(300 * time.Millisecond):
-		}
-	}
-	return nil
-}
-
-func machinesOf(f *fleet.Fleet, workload string) (out []*fleet.Instance) {
-	for _, name := range fleet.Sorted(f.Machines) {
-		if m := f.Machines[name]; m.Workload == workload && m.ID != "" {
-			out = append(out, m)
-		}
-	}
-	return out
-}
-
-func copyLog(w io.Writer, dir string, m *fleet.Instance, read map[string]int64) error {
-	return copyFrom(w, filepath.Join(dir, "machines", m.ID, "work", "run", "log"), m.Name, read)
-}
-
-func copyFrom(w io.Writer, file, machine string, read map[string]int64) error {
-	f, err := os.Open(file)
-	if err != nil {
-		return nil //nolint:nilerr // it was rotated away, or the machine is gone
-	}
-	defer f.Close()
-	if _, known := read[file]; !known {
-		fmt.Fprintf(w, "== %s\n", machine)
-	}
-	if _, err := f.Seek(read[file], io.SeekStart); err != nil {
-		return err
-	}
-	n, err := io.Copy(w, f)
-	read[file] += n
-	return err
-}
-
 func pauseCommand() *cobra.Command {
 	return sayCommand("pause", "Save and stop a workload; nothing is bought for it until it is resumed", func(w string) events.Fact {
 		return events.WorkloadPaused{Workload: w, By: user()}
@@ -527,7 +469,7 @@ func sayCommand(name, short string, fact func(workload string) events.Fact) *cob
 					return c.lift(cmd, f)
 				}
 				if f.Workloads[args[0]] == nil {
-					return failed("there is no workload %q; there are: %s", args[0], strings.Join(fleet.Sorted(f.Workloads), ", "))
+					return failed("there is no workload %q; there are: %s", args[0], strings.Join(names(f), ", "))
 				}
 				if err := c.say(cmd.Context(), fact(args[0])); err != nil {
 					return err
@@ -550,4 +492,12 @@ func (c *client) lift(cmd *cobra.Command, f *fleet.Fleet) error {
 	}
 	fmt.Fprintf(cmd.OutOrStdout(), "lowtide may buy again; it was halted: %s\n", f.Halted)
 	return nil
+}
+
+// names lists the workloads, for whoever asked for one that is not there.
+func names(f *fleet.Fleet) []string {
+	if len(f.Workloads) == 0 {
+		return []string{"none"}
+	}
+	return fleet.Sorted(f.Workloads)
 }

@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/url"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -43,36 +45,48 @@ func readOutside(dir string) (o outside, err error) {
 
 // dialOutside reaches the cloud of a state: the one that is asked for, which must be the one of last time if there was one,
 // and no other than the state began with.
-func dialOutside(ctx context.Context, dir, url string) (*fake.Client, fake.About, error) {
+func dialOutside(ctx context.Context, dir, address string) (*fake.Client, fake.About, error) {
 	kept, err := readOutside(dir)
 	if err != nil {
 		return nil, fake.About{}, err
 	}
 	_, inside := os.Stat(filepath.Join(dir, "cloud"))
 	switch {
-	case url == "" && kept.URL == "":
+	case address == "" && kept.URL == "":
 		return nil, fake.About{}, nil
-	case url == "":
-		url = kept.URL
+	case address == "":
+		address = kept.URL
 	case kept.URL == "" && inside == nil:
 		return nil, fake.About{}, usage(fmt.Errorf("--cloud: %s began with a cloud inside the daemon; take another --state, or leave --cloud out", dir))
 	}
-	c, err := fake.Dial(ctx, url)
+	c, err := dialCloud(ctx, address)
 	if err != nil {
-		return nil, fake.About{}, nobody(fmt.Errorf("cloud %s: %w", url, err))
+		return nil, fake.About{}, err
 	}
 	about, err := c.About(ctx)
 	if err != nil {
-		return nil, fake.About{}, nobody(fmt.Errorf("cloud %s: %w", url, err))
+		return nil, fake.About{}, nobody(fmt.Errorf("cloud %s: %w", address, err))
 	}
 	if kept.ID != "" && kept.ID != about.ID {
-		return nil, fake.About{}, usage(fmt.Errorf("--cloud: %s bought at cloud %s, and at %s is another one (%s)", dir, kept.ID, url, about.ID))
+		return nil, fake.About{}, usage(fmt.Errorf("--cloud: %s bought at cloud %s, and at %s is another one (%s)", dir, kept.ID, address, about.ID))
 	}
-	b, err := json.Marshal(outside{url, about.ID})
+	b, err := json.Marshal(outside{address, about.ID})
 	if err != nil {
 		return nil, fake.About{}, err
 	}
 	return c, about, keep(filepath.Join(dir, "cloud.json"), b)
+}
+
+// dialCloud reaches a fake cloud.
+func dialCloud(ctx context.Context, address string) (*fake.Client, error) {
+	if u, err := url.Parse(address); err != nil || u.Scheme != "http" || u.Host == "" {
+		return nil, usage(fmt.Errorf("--cloud %q: want the URL that lowtide fakecloud prints, such as http://127.0.0.1:4711", address))
+	}
+	c, err := fake.Dial(ctx, address)
+	if err != nil {
+		return nil, nobody(fmt.Errorf("cloud %s does not answer: %w", address, err))
+	}
+	return c, nil
 }
 
 // keptClock is the clock of a directory from its first use on: the market goes on where it would be, whatever the speed
@@ -81,21 +95,24 @@ func keptClock(dir string, speed float64) (fn.Clock, error) {
 	file := filepath.Join(dir, "clock")
 	b, err := os.ReadFile(file)
 	if err == nil {
-		c, err := fn.ParseClock(string(b))
-		if err != nil {
-			return c, usage(fmt.Errorf("%s: %w", file, err))
+		text := strings.TrimSpace(string(b))
+		c, err := fn.ParseClock(text)
+		if text == "" || err != nil && text != wallClock {
+			return c, usage(fmt.Errorf("%s: %q is no clock: want origin,start,speed, or %q; all times of this state are told by it", file, text, wallClock))
 		}
 		return c, nil
 	}
 	if !errors.Is(err, os.ErrNotExist) {
 		return fn.Clock{}, err
 	}
-	var c fn.Clock // wall time
-	if speed != 1 {
-		c = fn.Clock{Origin: origin, Start: time.Now(), Speed: speed}
+	if speed == 1 {
+		return fn.Clock{}, keep(file, []byte(wallClock))
 	}
+	c := fn.Clock{Origin: origin, Start: time.Now(), Speed: speed}
 	return c, keep(file, []byte(c.String()))
 }
+
+const wallClock = "wall"
 
 // cloudCommand is the fake cloud as a process of its own.
 func cloudCommand() *cobra.Command {

@@ -167,8 +167,11 @@ func closing(w io.Writer, t *story.Teller, traces []market.Trace, p plan.Policy,
 		if o.Result != j.uninterrupted() {
 			weights = fail("NOT EQUAL to an uninterrupted run")
 		}
-		best := "-"
-		if b := optimum(j, o.Finished.Sub(origin), traces, p, fake.V100.OnDemand, fake.V100.Spot); !math.IsInf(b, 0) {
+		best, took := "-", o.Finished.Sub(origin)
+		if o.Finished.IsZero() {
+			took = now.Sub(origin)
+		}
+		if b := optimum(j, took, traces, p, fake.V100.OnDemand, fake.V100.Spot); !math.IsInf(b, 0) {
 			best = fmt.Sprintf("%.4f", b)
 		}
 		fmt.Fprintf(w, "%-12s %-10s %-26s %9.4f %9.4f %9s  %s\n", j.name, end, due, o.Spent, o.OnDemand, best, weights)

@@ -29,8 +29,12 @@ func readDoor(dir string) (d door, err error) {
 	if err != nil {
 		return d, err
 	}
-	if err := json.Unmarshal(b, &d); err != nil {
-		return d, fmt.Errorf("read %s: %w", doorFile(dir), err)
+	err = json.Unmarshal(b, &d)
+	if err == nil && (d.Port < 1 || d.Port > 65535 || d.Token == "") {
+		err = errors.New("it holds no port and token")
+	}
+	if err != nil {
+		return d, usage(fmt.Errorf("read %s: %w; restore it, or remove it: machines that live then find nobody, save and end themselves when their lease is over", doorFile(dir), err))
 	}
 	return d, nil
 }

@@ -68,6 +68,9 @@ func TestOthersMachinesAndOursWithoutARecordAreNeverTouched(t *testing.T) {
 	}
 	from := cloud.writes()
 	l.begin()
+	if said, _ := os.ReadFile(l.log()); !strings.Contains(string(said), "the store in "+l.state+" is empty") {
+		t.Errorf("the daemon said %s, want that its store is empty", said)
+	}
 	l.until("the alarm", func() bool { return strings.Contains(l.fleet().Halted, former[0]) })
 	l.call("submit", job("after", 60))
 	time.Sleep(10 * time.Second) // 20 minutes to the market: long enough for a stray to be ended, were it taken for one

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // keep writes a file for its owner alone, whole or not at all, also when the process or the machine dies meanwhile: a
@@ -21,4 +22,14 @@ func keep(file string, val []byte) error {
 		return err
 	}
 	return os.Rename(file+".new", file)
+}
+
+// keepOnce is what a file holds; where there is none, what made returns is kept in it from then on.
+func keepOnce(file string, made func() string) (string, error) {
+	b, err := os.ReadFile(file)
+	if errors.Is(err, os.ErrNotExist) {
+		val := made()
+		return val, keep(file, []byte(val))
+	}
+	return strings.TrimSpace(string(b)), err
 }

@@ -1,8 +1,8 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,8 +26,9 @@ import (
 	host "lowtide/shared/fn/jetstream"
 )
 
-// userData is what every machine of this ring is told.
-func userData(r *ring, dir string) (map[string]string, error) {
+// userData is what every machine of this ring is told. bucket is the URL of the store of checkpoints, a directory in dir
+// if empty; key is in hex.
+func userData(r *ring, dir, bucket, key string) (map[string]string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -36,34 +37,34 @@ func userData(r *ring, dir string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	bucket, err := filepath.Abs(filepath.Join(dir, "bucket"))
-	if err != nil {
+	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(bucket, 0o700); err != nil {
-		return nil, err
+	if bucket == "" {
+		bucket = "file://" + filepath.ToSlash(filepath.Join(dir, "bucket"))
 	}
 	return map[string]string{
 		"LOWTIDE_NATS": r.server.URL(), "LOWTIDE_NATS_TOKEN": r.server.Token(), "LOWTIDE_CLOCK": r.clock.String(),
-		"LOWTIDE_BUCKET": "file://" + filepath.ToSlash(bucket), "LOWTIDE_CKPT_KEY": hex.EncodeToString([]byte(r.install + "-checkpoint-names")),
+		"LOWTIDE_BUCKET": bucket, "LOWTIDE_CKPT_KEY": key,
 		"LOWTIDE_LEASE": r.policy.Lease.String(),
-		"LOWTIDE_BENCH": string(bench), "LOWTIDE_CPU_CALIBRATION": filepath.Join(filepath.Dir(bucket), "cpu-rating.json"),
+		"LOWTIDE_BENCH": string(bench), "LOWTIDE_CPU_CALIBRATION": filepath.Join(dir, "cpu-rating.json"),
 	}, nil
 }
 
-// machineEnv is the environment of a machine of the fake cloud, in the agent's names.
+// machineEnv is the environment of a machine, in the agent's names; the fake cloud has some of its own.
 func machineEnv(name string) string {
+	fakes := ""
 	switch name {
 	case "LOWTIDE_ID":
-		return os.Getenv("LOWTIDE_INSTANCE_ID")
+		fakes = os.Getenv("LOWTIDE_INSTANCE_ID")
 	case "LOWTIDE_METADATA":
 		if u := os.Getenv("LOWTIDE_METADATA_URL"); u != "" {
-			return u + "/interruption"
+			fakes = u + "/interruption"
 		}
 	case "LOWTIDE_DIR":
-		return os.Getenv("LOWTIDE_MACHINE_DIR")
+		fakes = os.Getenv("LOWTIDE_MACHINE_DIR")
 	}
-	return os.Getenv(name)
+	return cmp.Or(fakes, os.Getenv(name))
 }
 
 // agentCommand is lowtide on a rented machine.
@@ -122,13 +123,18 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		},
 	}
 	if s.Metadata != "" {
-		deps.Watch = agent.Endpoint{URL: s.Metadata}
-		deps.Power = powerOff{os.Getenv("LOWTIDE_METADATA_URL") + "/poweroff"}
+		deps.Watch = agent.Endpoint{URL: s.Metadata, Token: s.MetadataToken}
 	}
+	if u := os.Getenv("LOWTIDE_METADATA_URL"); u != "" { // of the fake cloud
+		deps.Power = powerOff{u + "/poweroff"}
+	}
+	sh := &shipper{dir: filepath.Join(s.Dir, "work", "run"), machine: s.Machine, store: store}
+	deps.Log = sh.ship
 	a, err := agent.New(s.Config, deps)
 	if err != nil {
 		return err
 	}
+	sh.hide = a.Hide
 	defer a.Close()
 	return alive(ctx, h, a, s, func() {
 		// A round trip, at most one a second: a connection may be dead for long before it says so.

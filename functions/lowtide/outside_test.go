@@ -147,6 +147,18 @@ func TestMachinesOfACloudElsewhereLiveOnWhileTheDaemonAndTheCloudAreDead(t *test
 	l.call("submit", job.file(t, bin, "deadline: 24h"))
 	l.until("a checkpoint", func() bool { return l.workload("mine").Saved.Step >= 20 })
 	before := cloud.agents()
+	follow := exec.CommandContext(t.Context(), bin, "logs", "-f", "mine", "--state", l.state)
+	followed, err := os.Create(filepath.Join(t.TempDir(), "followed"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer followed.Close()
+	follow.Stdout, follow.Stderr = followed, followed
+	if err := follow.Start(); err != nil {
+		t.Fatal(err)
+	}
+	read := func() string { b, _ := os.ReadFile(followed.Name()); return string(b) }
+	l.until("the first log", func() bool { return strings.Contains(read(), "== local-m") })
 
 	l.kill()
 	other := openElsewhere(t, bin)
@@ -167,6 +179,14 @@ func TestMachinesOfACloudElsewhereLiveOnWhileTheDaemonAndTheCloudAreDead(t *test
 		t.Errorf("got %s with %s, want finished with %s", w.Phase, w.Result, job.uninterrupted())
 	}
 	l.until("the last machine's end", func() bool { return len(cloud.bill().Running()) == 0 })
+	if err := follow.Wait(); err != nil {
+		t.Errorf("logs -f: %v", err)
+	}
+	for _, out := range []string{read(), l.call("logs", "mine")} { // its machines are gone, and it printed its result last
+		if !strings.Contains(out, "== local-m") || !strings.Contains(out, job.uninterrupted()) {
+			t.Errorf("logs: got %q, want machine and result", out)
+		}
+	}
 	if bill := cloud.bill(); len(bill.Twice()) > 0 || len(bill) == 0 {
 		t.Errorf("%d machines, bought twice: %v", len(bill), bill.Twice())
 	}

@@ -12,19 +12,19 @@ import (
 	"lowtide/events"
 	"lowtide/shared/fleet"
 	"lowtide/shared/provider"
-	"lowtide/shared/provider/fake"
 )
 
 // panicCommand is the big red button.
 func panicCommand() *cobra.Command {
 	var o common
 	var cloud, install string
+	var real []string
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "panic",
 		Short: "Buy nothing any more, save and end every machine of ours; also from the cloud alone",
 		Long: "Tells lowtide to buy nothing any more and to save, stop and end every machine of ours, and waits for it.\n" +
-			"Where no lowtide answers, --cloud and --installation end every machine with our labels at the cloud itself:\n" +
+			"Where no lowtide answers, --cloud or --clouds, and --installation, end every machine with our labels at the cloud itself:\n" +
 			"what was not durable by then is lost.\nTo go on: lowtide resume lets it buy again, and lowtide resume WORKLOAD ends a workload's pause.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -32,11 +32,14 @@ func panicCommand() *cobra.Command {
 				if install == "" {
 					return usage(errors.New("--cloud needs --installation (the file of that name in the state directory): only machines that carry it are ours"))
 				}
-				c, err := fake.Dial(cmd.Context(), cloud)
+				c, err := dialCloud(cmd.Context(), cloud)
 				if err != nil {
-					return nobody(fmt.Errorf("cloud %s: %w", cloud, err))
+					return err
 				}
 				return endAll(cmd.Context(), cmd.OutOrStdout(), c, install, wait)
+			}
+			if len(real) > 0 {
+				return endAtClouds(cmd.Context(), cmd.OutOrStdout(), real, install, wait)
 			}
 			return o.talk(cmd, func(c *client) error {
 				return c.panic(cmd.Context(), cmd.OutOrStdout(), wait)
@@ -44,7 +47,8 @@ func panicCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&cloud, "cloud", "", "go to this cloud directly: URL of a fake cloud")
-	cmd.Flags().StringVar(&install, "installation", "", "with --cloud: the installation whose machines are ours")
+	cmd.Flags().StringSliceVar(&real, "clouds", nil, "go to these clouds directly: aws,vast, with their settings in the environment")
+	cmd.Flags().StringVar(&install, "installation", "", "with --cloud or --clouds: the installation whose machines are ours")
 	cmd.Flags().DurationVar(&wait, "wait", 5*time.Minute, "how long to wait until nothing bills, in wall time")
 	return o.on(cmd, false)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -20,12 +22,15 @@ import (
 
 	"lowtide/events"
 	"lowtide/functions/lowtide/story"
+	"lowtide/functions/rebalance"
 	"lowtide/shared/bus"
+	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
 	"lowtide/shared/market"
 	"lowtide/shared/plan"
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/fake"
+	"lowtide/shared/store"
 )
 
 // demoPolicy suits the fake cloud, whose machines boot in half a minute, and a clock that runs some hundred times too
@@ -37,10 +42,12 @@ var demoPolicy = plan.Policy{
 
 type runFlags struct {
 	data, state, cloud string
-	notify             string
+	notify, bucket     string
 	speed              float64
 	limit, lease       time.Duration
 	seed               uint64
+	clouds             []string
+	dry                bool
 }
 
 func runCommand() *cobra.Command {
@@ -59,6 +66,11 @@ func runCommand() *cobra.Command {
 					return err
 				}
 			}
+			if len(f.clouds) > 0 {
+				if err := f.real(cmd); err != nil {
+					return err
+				}
+			}
 			if f.speed == 0 {
 				f.speed = 240
 				if f.state != "" {
@@ -68,8 +80,8 @@ func runCommand() *cobra.Command {
 			if err := checkSpeed(f.speed); err != nil {
 				return err
 			}
-			if f.lease <= 0 {
-				return usage(fmt.Errorf("--lease %s: want a duration above zero", f.lease))
+			if f.limit <= 0 {
+				return usage(fmt.Errorf("--limit %s: want a duration above zero", f.limit))
 			}
 			if f.state != "" {
 				return daemon(cmd.Context(), cmd.OutOrStdout(), f)
@@ -80,6 +92,9 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.data, "data", "", "directory of recorded spot traces to replay; empty: the built-in market model")
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
+	cmd.Flags().StringVar(&f.bucket, "bucket", "", "URL of the bucket that checkpoints and logs go to (file://, s3://, azblob://; see the README); empty: a directory in --state")
+	cmd.Flags().StringSliceVar(&f.clouds, "clouds", nil, "real clouds to buy at instead of a fake one: aws,vast; needs --state")
+	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "with --clouds: read real prices, plan, and buy nothing")
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
@@ -167,10 +182,13 @@ func demo(ctx context.Context, out io.Writer, f runFlags) error {
 	defer look.Stop()
 	for over := false; !over; {
 		select {
-		case <-ctx.Done():
+		case <-d.over:
+			if err := d.why(); err != nil {
+				return failed("stopped, every machine is ended: %v", err)
+			}
 			return failed("stopped; every machine is ended")
 		case <-limit:
-			say("lowtide", "the story takes too long; every machine is ended")
+			say("lowtide", "the story takes too long; its machines are ended with it")
 			over = true
 		case h := <-heard:
 			if line := t.Hear(h.at, h.event); line != "" {
@@ -211,18 +229,43 @@ type deck struct {
 	local *fake.Cloud // nil: the cloud lives elsewhere
 	procs *fake.Processes
 	stop  context.CancelFunc
+	lost  bool            // the store is empty, and should not be
+	over  <-chan struct{} // closed when it stops, by itself too
 	all   sync.WaitGroup
 	err   error
 }
 
+// why is what made it stop by itself; nil if it was told to.
+func (d *deck) why() error {
+	d.stop()
+	d.all.Wait()
+	return d.err
+}
+
+// leastLease is the shortest time without contact after which a machine may end itself, in market time and on the wall: an
+// agent knocks once a second, and one that is only slow must not be bought again and again.
+const leastLease, leastLeaseReal = 5 * time.Minute, 5 * time.Second
+
+func checkLease(lease time.Duration, c fn.Clock) error {
+	if least := max(leastLease, time.Duration(float64(leastLeaseReal)*max(c.Speed, 1))); lease < least {
+		return usage(fmt.Errorf("--lease %s: want %s at least, at %g market seconds in a second", lease, least, max(c.Speed, 1)))
+	}
+	return nil
+}
+
 // begin starts ring and functions, and the cloud where it is in this process.
-func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err error) {
+func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err error) {
+	if err := checkLease(f.lease, p.clock); err != nil {
+		return nil, err
+	}
+	_, fresh := os.Stat(filepath.Join(dir, "installation"))
 	install, err := installation(dir)
 	if err != nil {
 		return nil, err
 	}
-	d = &deck{}
+	d := &deck{}
 	ctx, d.stop = context.WithCancel(ctx)
+	d.over = ctx.Done()
 	defer func() {
 		if err != nil {
 			d.end(true)
@@ -237,18 +280,36 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, durable: f.state != ""}); err != nil {
 		return nil, err
 	}
+	key, err := checkpointKey(dir)
+	if err != nil {
+		return nil, err
+	}
+	data, err := userData(d.ring, dir, f.bucket, key)
+	if err != nil {
+		return nil, err
+	}
+	accounts := p.accounts
 	var url string
-	if p.cloud != nil {
+	switch {
+	case len(accounts) > 0:
+		for i := range accounts {
+			accounts[i].data = p.told(d.ring)
+		}
+	case p.cloud != nil:
 		d.cloud, url = p.cloud, p.cloud.URL()
-	} else if err = d.openCloud(ctx, dir, f, p.traces); err != nil {
-		return nil, err
+	default:
+		if err = d.openCloud(ctx, dir, f, p.traces); err != nil {
+			return nil, err
+		}
 	}
-	data, err := userData(d.ring, dir)
+	if d.cloud != nil {
+		accounts = []account{{d.cloud, data}}
+	}
+	functions, err := d.functions(ctx, accounts, p.book)
 	if err != nil {
 		return nil, err
 	}
-	functions, err := d.functions(ctx, d.cloud, data)
-	if err != nil {
+	if d.lost, err = d.storeLost(ctx, fresh == nil); err != nil {
 		return nil, err
 	}
 	if err := d.lookFirst(ctx, functions); err != nil {
@@ -263,8 +324,21 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (d *deck, err e
 	d.all.Go(func() { d.tick(ctx, 30*time.Second) })
 	d.all.Go(func() { d.notices(ctx) })
 	return d, address{
-		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Dir: dir, Policy: d.policy,
+		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Key: key, Policy: d.policy,
 	}.write(f.state)
+}
+
+// storeLost says that a directory that was used before has no fleet any more. A decider saves its fleet at its first fact.
+func (d *deck) storeLost(ctx context.Context, used bool) (bool, error) {
+	if !used {
+		return false, nil
+	}
+	states, err := store.Bind(ctx, d.js, fleetsBucket)
+	if err != nil {
+		return false, err
+	}
+	f, _, err := rebalance.Fleet(ctx, states, d.fleet)
+	return f == nil, err
 }
 
 // lookFirst lets census list the account before anybody decides: where the store was lost or restored from a backup, the
@@ -273,7 +347,7 @@ func (d *deck) lookFirst(ctx context.Context, functions []fn.Function) error {
 	now := d.clock.Now()
 	look := []fn.Delivery{{Event: events.New(d.fleet, "start", now, events.ClockTicked{What: "tick", Due: now}), At: now}}
 	for _, f := range functions {
-		if f.Name != "census" {
+		if !strings.HasPrefix(f.Name, "census") {
 			continue
 		}
 		said, err := f.Handle(ctx, look)
@@ -342,18 +416,30 @@ func (d *deck) end(all bool) {
 // installation is the random id that marks machines as ours; it outlives the store.
 func installation(dir string) (string, error) {
 	file := filepath.Join(dir, "installation")
-	b, err := os.ReadFile(file)
-	switch {
-	case err == nil && len(b) == 0:
-		return "", fmt.Errorf("%s is empty: the machines that carry its id cannot be told from others'; restore it from the label of one of them", file)
-	case err == nil:
-		return string(b), nil
-	case !errors.Is(err, os.ErrNotExist):
+	id, err := keepOnce(file, func() string { return strings.ToLower(rand.Text()[:12]) })
+	if err != nil {
 		return "", err
 	}
-	id := strings.ToLower(rand.Text()[:12])
-	return id, keep(file, []byte(id))
+	if !plainID.MatchString(id) {
+		return "", usage(fmt.Errorf("%s holds no installation id (4 to 40 of a-z, 0-9): the machines that carry it cannot be told from others'; restore it from the label of one of them", file))
+	}
+	return id, nil
 }
+
+// checkpointKey is what names and seals checkpoints, in hex. Without it none can be restored: it outlives the store too.
+func checkpointKey(dir string) (string, error) {
+	file := filepath.Join(dir, "checkpoint-key")
+	text, err := keepOnce(file, func() string { return hex.EncodeToString([]byte(rand.Text())) })
+	if err != nil {
+		return "", err
+	}
+	if key, err := hex.DecodeString(text); err != nil || len(key) < 16 {
+		return "", usage(fmt.Errorf("%s holds no key (32 or more of 0-9, a-f): no checkpoint can be read without it; restore it from a backup of the directory", file))
+	}
+	return text, nil
+}
+
+var plainID = regexp.MustCompile(`^[a-z0-9]{4,40}$`)
 
 type heard struct {
 	at    time.Time
@@ -439,9 +525,15 @@ func daemon(ctx context.Context, out io.Writer, f runFlags) error {
 		return err
 	}
 	defer d.end(false)
+	if d.lost {
+		fmt.Fprintf(out, "lowtide: the store in %s is empty, although the directory was used before: workloads and purchases of then are not known any more; machines that still run are told by status\n", f.state)
+	}
+	for _, n := range m.notes {
+		fmt.Fprintln(out, "lowtide: "+n)
+	}
 	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", m.name, max(m.clock.Speed, 1), f.state, f.state)
-	<-ctx.Done()
-	return d.err
+	<-d.over
+	return d.why()
 }
 
 // place is where machines are bought, and in what time.
@@ -450,10 +542,20 @@ type place struct {
 	clock  fn.Clock
 	traces []market.Trace // of a cloud in this process
 	cloud  *fake.Client   // in another one; nil: in this process
+
+	accounts []account                     // at real clouds; none: a fake one
+	told     func(*ring) map[string]string // what their machines are told
+	book     fleet.Book
+	notes    []string // what a person should know before anything is bought
 }
 
 // market finds the state's market.
 func (f runFlags) market(ctx context.Context) (p place, err error) {
+	if real, err := f.realClouds(); err != nil {
+		return p, err
+	} else if real {
+		return f.realMarket(ctx)
+	}
 	cloud, about, err := dialOutside(ctx, f.state, f.cloud)
 	if err != nil {
 		return p, err

@@ -30,6 +30,8 @@ func (b *Book) count(d fn.Delivery) {
 		b.refused(e.Refused, d.At)
 	case events.InstanceInterrupted:
 		b.interrupted(d.Event.Fleet+"/"+e.Machine, e, d.At)
+	case events.InstanceVerified, events.InstanceRejected:
+		b.countProof(d.Event.Fleet, e)
 	case events.InstanceEnded:
 		b.ended(d.Event.Fleet+"/"+e.Machine, e, d.At)
 	}
@@ -44,7 +46,7 @@ func (b *Book) launched(key string, e events.InstanceLaunched) {
 	if !b.tells(e.Offer.Pool()) {
 		b.look(e.Offer, true, e.At)
 	}
-	b.Live[key] = Live{ID: e.ID, Pool: e.Offer.Pool(), Since: e.At}
+	b.Live[key] = Live{ID: e.ID, Pool: e.Offer.Pool(), Type: typeOf(e.Offer), Since: e.At}
 }
 
 func (b *Book) interrupted(key string, e events.InstanceInterrupted, at time.Time) {

@@ -13,6 +13,7 @@
 //   - Of each spot pool it is known since when it is to be had, or not, how much of the last day it was, how often it went
 //     against what is ordinary, and its usual price. A stock that a cloud does not tell is taken from purchases,
 //     refusals, interruptions and machines that live.
+//   - What benchmarks measured goes into each offer's speed, and so into its price per hour of useful work.
 //
 // It does not choose. A fact that it could not publish is said again when its message comes again.
 package prices
@@ -56,7 +57,7 @@ func New(source string, fleets []string, accounts []provider.Provider, market st
 	opts.Batch = cmp.Or(max(opts.Batch, 0), 100)
 	p := &prices{source, fleets, accounts, market, offers, opts}
 	f := fn.Fold("prices", opts.Batch, []events.Kind{
-		"clock.ticked", "instance.launched", "instance.ended", "instance.interrupted", "plan.failed",
+		"clock.ticked", "instance.launched", "instance.ended", "instance.interrupted", "plan.failed", "instance.verified", "instance.rejected",
 	}, p.handle)
 	f.Slow = time.Minute
 	return f
@@ -79,10 +80,11 @@ type Book struct {
 	Failed  map[string]string          `json:"failed,omitempty"` // cloud/account that did not answer last: provider.Word
 	Offers  map[string]fleet.Offer     `json:"offers"`           // by pool
 	Trusted map[string]Trusted         `json:"trusted"`
-	Said    map[string]Said            `json:"said"`  // cloud/region
-	Pools   map[string]*fleet.PoolPast `json:"pools"` // machines that have ended
-	Live    map[string]Live            `json:"live"`  // machines that run, by fleet/machine
-	Done    map[string]time.Time       `json:"done"`  // machines that have ended lately: their facts may come again
+	Said    map[string]Said            `json:"said"`             // cloud/region
+	Pools   map[string]*fleet.PoolPast `json:"pools"`            // machines that have ended
+	Live    map[string]Live            `json:"live"`             // machines that run, by fleet/machine
+	Done    map[string]time.Time       `json:"done"`             // machines that have ended lately: their facts may come again
+	Speeds  map[string]*Speed          `json:"speeds,omitempty"` // by pool
 }
 
 // Trusted is the last price of a pool that could be true, USD an hour.
@@ -109,6 +111,8 @@ type told struct {
 type Live struct {
 	ID          string    `json:"id"` // the cloud's
 	Pool        string    `json:"pool"`
+	Type        string    `json:"type,omitempty"`  // cloud/type
+	Proof       string    `json:"proof,omitempty"` // nonce of the last benchmark that was counted: verdicts are said again
 	Since       time.Time `json:"since"`
 	Interrupted bool      `json:"interrupted,omitempty"`
 }
@@ -140,6 +144,7 @@ func Read(ctx context.Context, market store.Bucket) (*Book, uint64, error) {
 	make0(&b.Pools)
 	make0(&b.Live)
 	make0(&b.Done)
+	make0(&b.Speeds)
 	return b, rev, nil
 }
 
@@ -269,7 +274,7 @@ func (p *prices) save(ctx context.Context, b *Book, rev uint64, now time.Time) e
 
 // markets is what the decider plans on. It is as old as the account that answered longest ago.
 func (b *Book) markets(now time.Time) fleet.Markets {
-	m := fleet.Markets{AsOf: now, Pools: b.past(now)}
+	m, types := fleet.Markets{AsOf: now, Pools: b.past(now)}, b.types()
 	for _, at := range b.Asked {
 		if at.Before(m.AsOf) {
 			m.AsOf = at
@@ -280,6 +285,7 @@ func (b *Book) markets(now time.Time) fleet.Markets {
 		if o.Term > 0 {
 			continue // nobody commits to months by a plan
 		}
+		o.Speed = b.speed(o, types)
 		if past := m.Pools[pool]; past != nil && past.Hours >= hazardAfter {
 			o.Hazard = fleet.Known(float64(past.Interruptions) / past.Hours)
 		}

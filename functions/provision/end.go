@@ -10,6 +10,7 @@ import (
 
 	"lowtide/events"
 	"lowtide/shared/fleet"
+	"lowtide/shared/fn"
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/claim"
 	"lowtide/shared/store"
@@ -140,7 +141,9 @@ type ending struct {
 	Why     string    `json:"why,omitempty"`
 }
 
-func endKey(s saying) string { return "end." + claim.KeyOf(s.labels()) }
+const endPrefix = "end."
+
+func endKey(s saying) string { return endPrefix + claim.KeyOf(s.labels()) }
 
 func (p *provisioner) readEnding(ctx context.Context, s saying) (ending, uint64, error) {
 	var e ending
@@ -238,6 +241,25 @@ func (p *provisioner) found(ctx context.Context, e events.InstanceFound) ([]even
 		}
 		if err := p.cloud.End(ctx, m.ID); err != nil && !errors.Is(err, provider.ErrNotFound) {
 			return nil, fmt.Errorf("end %s, a second machine of plan %s, which has %s: %w", m.ID, e.Plan, c.ID, err)
+		}
+	}
+	return nil, nil
+}
+
+// ended closes the claim of a machine that somebody else saw end. A list that does not show it any more leaves the claim as
+// it is.
+func (p *provisioner) ended(ctx context.Context, e events.InstanceEnded) ([]events.Event, error) {
+	d := fn.From(ctx)
+	if e.Cloud != p.traits.Cloud || e.Account != p.traits.Account || d.Event.Source == p.source || e.ID == "" {
+		return nil, nil
+	}
+	all, err := (&listing{cloud: p.cloud}).all(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range all {
+		if m.ID == e.ID && m.State == provider.Gone && m.Labels.Install != "" && m.Labels.Fleet == d.Event.Fleet {
+			return nil, p.close(ctx, m, cmp.Or(m.Why, "gone"))
 		}
 	}
 	return nil, nil

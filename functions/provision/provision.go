@@ -22,6 +22,7 @@ package provision
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -60,10 +61,11 @@ func New(source string, cloud provider.Provider, claims store.Bucket, opts Optio
 }
 
 // Twins makes the function that ends a second machine of a plan: one that a cloud without tokens bought after its
-// answer was lost and two lists had not shown it. It hears instance.found of every account and acts on its own.
+// answer was lost and two lists had not shown it. It also closes the claim of a machine that ended without a plan to end
+// it: taken by the market, or by itself. It hears instance.found and instance.ended of every account and acts on its own.
 func Twins(source string, cloud provider.Provider, claims store.Bucket, opts Options) fn.Function {
 	p := newProvisioner(source, cloud, claims, opts)
-	return fn.New("provision-twins", fn.Hear(p.found))
+	return fn.New("provision-twins", fn.Hear(p.found), fn.Hear(p.ended))
 }
 
 func newProvisioner(source string, cloud provider.Provider, claims store.Bucket, opts Options) *provisioner {
@@ -74,7 +76,7 @@ func newProvisioner(source string, cloud provider.Provider, claims store.Bucket,
 	if _, err := lines(opts.UserData); err != nil {
 		panic("provision: " + err.Error())
 	}
-	return &provisioner{source, cloud, cloud.Traits(), claims, opts}
+	return &provisioner{source, cloud, cloud.Traits(), store.Expiring(claims, life), opts}
 }
 
 type provisioner struct {
@@ -164,6 +166,23 @@ func (p *provisioner) read(ctx context.Context, key string) (*claim.Claim, uint6
 		return nil, 0, fmt.Errorf("%s: %w", key, err)
 	}
 	return c, rev, nil
+}
+
+// kept is how long what is over is remembered: longer than the facts (30 days), so that a plan that is said again is known.
+const kept = 45 * 24 * time.Hour
+
+// life keeps claims and ends that are over for a while, and others for ever: what may run must never be forgotten.
+func life(key string, val []byte) time.Duration {
+	if strings.HasPrefix(key, endPrefix) {
+		if e := (ending{}); json.Unmarshal(val, &e) == nil && e.Done {
+			return kept
+		}
+		return 0
+	}
+	if c, err := claim.Decode(val); err == nil && (c.State == claim.Failed || c.State == claim.Ended) {
+		return kept
+	}
+	return 0
 }
 
 // held is a claim as it lies in the store.

@@ -1,6 +1,7 @@
 package provision_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"lowtide/events"
+	embedded "lowtide/functions/lowtide/nats"
+	"lowtide/functions/lowtide/nats/natstest"
 	"lowtide/functions/provision"
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
@@ -782,5 +785,47 @@ func TestAnAccountWithoutSpotGoesOnOnDemand(t *testing.T) {
 	got := as[events.InstanceLaunched](t, b.carry(b.launchPlan("p1", b.offers(fleet.Spot, fleet.OnDemand)...))["p1"])
 	if got.Offer.Market != fleet.OnDemand || len(got.Refused) != 1 || got.Refused[0].Why != "denied" {
 		t.Errorf("launched %s after %+v, want on demand after one denial", got.Offer, got.Refused)
+	}
+}
+
+func TestClaimsThatAreOverAreNotKeptForEverAndOthersAre(t *testing.T) {
+	_, js := natstest.Connect(t, natstest.Start(t, embedded.Options{}))
+	claims, err := store.Open(t.Context(), js, "claims", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := newBench(t, fake.Config{})
+	b.claims = claims
+	plan := func(id string) events.InstanceLaunched {
+		return as[events.InstanceLaunched](t, b.carry(b.launchPlan(id, b.offers(fleet.OnDemand)...))[id])
+	}
+	plan("runs")
+	ended, taken := plan("ended"), plan("taken")
+	b.carry(b.endPlan("end", ended.Machine, ended.ID))
+	b.cloud.Interrupt(taken.ID, 0)
+	late := b.launchPlan("failed", b.offers(fleet.OnDemand)...)
+	late.Expires = b.now.Add(-time.Minute)
+	b.carry(late)
+	e := events.New("f1", "census", b.now, events.InstanceEnded{Cloud: "fake", Account: "main", Machine: taken.Machine, ID: taken.ID, Plan: "taken"})
+	if _, err := provision.Twins("provision", b.via, b.claims, b.opts).Handle(t.Context(), []fn.Delivery{{Event: e, At: b.now}}); err != nil {
+		t.Fatal(err)
+	}
+	stream, err := js.Stream(t.Context(), "KV_claims")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, dies := range map[string]bool{
+		claim.Key(install, "f1", "runs"): false, claim.Key(install, "f1", "ended"): true, claim.Key(install, "f1", "taken"): true,
+		claim.Key(install, "f1", "failed"): true, "end." + claim.Key(install, "f1", "end"): true,
+	} {
+		m, err := stream.GetLastMsgForSubject(t.Context(), "$KV.claims."+key)
+		if err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+		// How the server keeps this is tested with store.Expiring. The facts live for 30 days, and plans with them.
+		life, _ := time.ParseDuration(cmp.Or(m.Header.Get("Nats-TTL"), "0s"))
+		if dies != (life > 0) || dies && life <= 30*24*time.Hour {
+			t.Errorf("%s is kept for %s (0: for ever), want it to be forgotten: %v, and not within 30 days", key, life, dies)
+		}
 	}
 }

@@ -64,20 +64,12 @@ func (d *Decider) fold(e events.Event) {
 			d.doom(m, e.EndsBy, e.Action+", noticed by "+e.Noticed)
 		}
 	case events.InstanceVerified:
-		if m := f.Machines[e.Machine]; m != nil && asked(m, e.Nonce) && m.Phase.Before(fleet.Verified) {
-			m.Phase = fleet.Verified
-			if !m.ReadyAt.IsZero() {
-				d.pace(m).Proof.Add(f.Now.Sub(m.ReadyAt))
-			}
-		}
+		d.verified(e)
 	case events.InstanceRejected:
-		if m := f.Machines[e.Machine]; m != nil && asked(m, e.Nonce) && m.Phase.Before(fleet.Rejected) {
-			m.Phase, m.Cause = fleet.Rejected, e.Cause
-			d.refuse(m.Offer.Pool(), "rejected: "+e.Cause)
-		}
+		d.rejected(e)
 	case events.WorkloadStarted:
 		if m := f.Machines[e.Machine]; m != nil && e.Restore > 0 && e.Epoch > m.Run.Epoch {
-			d.pace(m).Restore.Add(e.Restore)
+			d.startUp(m).Restore.Add(e.Restore)
 		}
 		d.restored(e)
 		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.Running, Step: e.Step})
@@ -304,18 +296,18 @@ func (d *Decider) ready(m *fleet.Instance, id string) {
 	if m.Phase.Before(fleet.Ready) {
 		m.Phase, m.ReadyAt = fleet.Ready, d.state.Now
 		if !m.Bought.IsZero() {
-			d.pace(m).Boot.Add(m.ReadyAt.Sub(m.Bought))
+			d.startUp(m).Boot.Add(m.ReadyAt.Sub(m.Bought))
 		}
 	}
 }
 
-// pace is what is known of the speed of a machine's cloud.
-func (d *Decider) pace(m *fleet.Instance) *fleet.Pace {
+// startUp is what is known of how long the machines of this one's cloud take to start.
+func (d *Decider) startUp(m *fleet.Instance) *fleet.StartUp {
 	cloud := m.Offer.Cloud
-	if d.state.Paces[cloud] == nil {
-		d.state.Paces[cloud] = &fleet.Pace{}
+	if d.state.StartUps[cloud] == nil {
+		d.state.StartUps[cloud] = &fleet.StartUp{}
 	}
-	return d.state.Paces[cloud]
+	return d.state.StartUps[cloud]
 }
 
 // heard takes all that an agent knows, so that no other fact of it need have arrived.
@@ -351,6 +343,9 @@ func (d *Decider) ran(machine string, r fleet.Run) {
 		return
 	}
 	w.Step = max(w.Step, r.Step)
+	if r.Phase == fleet.Running {
+		d.pace(w, m, r.Step)
+	}
 	if r.Phase == fleet.RunFailed {
 		d.crashed(w, m)
 	}

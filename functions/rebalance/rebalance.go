@@ -15,6 +15,7 @@
 package rebalance
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,9 @@ type Config struct {
 	Margin  time.Duration // before a machine ends, beyond the time a save takes: design.md's 10 s
 	Suite   string        // benchmark suite that new machines run
 	Batch   int           // most facts folded at once
+
+	Reprove      time.Duration // a machine proves itself again after so long; 7 days, below 0: never
+	ReproveHosts time.Duration // and a stranger's, on a marketplace; 24 h, below 0: never
 }
 
 // hears is all that changes a fleet.
@@ -61,6 +65,9 @@ type Decider struct {
 	enc   fleet.Encoder
 	fresh bool // nothing has been said since this process began
 	aside aside
+
+	workloads order[*fleet.Workload]
+	machines  order[*fleet.Instance]
 }
 
 // New makes a decider.
@@ -70,6 +77,8 @@ func New(cfg Config) *Decider {
 		cfg.Suite = "quick"
 	}
 	cfg.Batch = max(cfg.Batch, 1)
+	cfg.Reprove = cmp.Or(cfg.Reprove, 7*24*time.Hour)
+	cfg.ReproveHosts = cmp.Or(cfg.ReproveHosts, 24*time.Hour)
 	if cfg.Tables == nil {
 		cfg.Tables = pool.NewTables(TablesLimit)
 	}
@@ -121,8 +130,8 @@ func (d *Decider) Handle(ctx context.Context, batch []fn.Delivery) ([]events.Eve
 		f.Applied = fleet.Position{Stream: m.Stream, Seq: m.Seq}
 	}
 	d.settle()
-	if d.plan() {
-		d.settle() // what the plans changed
+	for _, w := range d.plan() {
+		d.settleWorkload(w)
 	}
 	said := d.due(again)
 	if err := d.save(ctx); err != nil {
@@ -190,11 +199,11 @@ func (d *Decider) save(ctx context.Context) error {
 	return nil
 }
 
-// plan takes the planner's decisions over, gives its launches ids and machines, and says whether there were any.
-func (d *Decider) plan() (changed bool) {
+// plan takes the planner's decisions over, gives its launches ids and machines, and returns the workloads that it changed.
+func (d *Decider) plan() (changed []*fleet.Workload) {
 	f := d.state
 	if d.book == nil {
-		return false
+		return nil
 	}
 	for _, x := range plan.Make(f, d.book, &d.aside, d.cfg.Policy, f.Now) {
 		w := f.Workloads[x.Workload]
@@ -210,7 +219,7 @@ func (d *Decider) plan() (changed bool) {
 		default:
 			continue
 		}
-		changed = true
+		changed = append(changed, w)
 	}
 	return changed
 }
@@ -222,6 +231,7 @@ func (d *Decider) adopt(p *fleet.Plan) {
 	p.ID = d.id("p")
 	p.Machine = d.id(f.Name + "-m")
 	p.Approved = w.Spec.Autonomy == fleet.Act
+	p.Avoid = d.avoid(p.Cloud)
 	if w.Next != "" {
 		d.release(w.Next, "superseded: "+p.Score.Reason)
 	}

@@ -11,10 +11,8 @@ import (
 	"lowtide/shared/store"
 )
 
-// quarantine is how long a rejected device is known again: on a marketplace the same card comes back under a new machine.
-const quarantine = 7 * 24 * time.Hour
-
-// rejection is what is remembered of a device.
+// rejection is what is remembered of a device, for as long as Kept: on a marketplace the same card comes back under a new
+// machine.
 type rejection struct {
 	Machine string    `json:"machine"`
 	Nonce   string    `json:"nonce"`
@@ -34,7 +32,7 @@ func (j judge) known(ctx context.Context, b events.BenchmarkFinished, now time.T
 		if err != nil {
 			return "", err
 		}
-		if r.Nonce != "" && r.Nonce != b.Nonce && now.Sub(r.At) < quarantine {
+		if r.Nonce != "" && r.Nonce != b.Nonce && now.Sub(r.At) < Kept {
 			return fmt.Sprintf("device %s was rejected %s ago on %s: %s", d.UUID, now.Sub(r.At).Round(time.Minute), r.Machine, r.Cause), nil
 		}
 	}

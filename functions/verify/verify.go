@@ -49,6 +49,11 @@ type Options struct {
 	Profile func(backend string) gpu.Profile  // what an answer must show at least; nil: gpu.ProfileOf
 }
 
+// Kept is how long a machine's order and its answer, and a rejected device, are remembered after the last word on them;
+// JetStream's buckets drop them then. A benchmark takes minutes, and an order without an answer is given up within the
+// hour.
+const Kept = 7 * 24 * time.Hour
+
 // New makes the function. orders is its own bucket: a key a machine, and one a rejected device.
 func New(orders store.Bucket, o Options) fn.Function {
 	if o.Real == nil {
@@ -57,7 +62,7 @@ func New(orders store.Bucket, o Options) fn.Function {
 	if o.Profile == nil {
 		o.Profile = gpu.ProfileOf
 	}
-	j := judge{orders, o}
+	j := judge{store.Expiring(orders, func(string, []byte) time.Duration { return Kept }), o}
 	return fn.New("verify", fn.Hear(j.ordered), fn.Hear(j.finished))
 }
 

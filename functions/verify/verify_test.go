@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"lowtide/events"
+	embedded "lowtide/functions/lowtide/nats"
+	"lowtide/functions/lowtide/nats/natstest"
 	"lowtide/functions/verify"
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
@@ -169,4 +171,33 @@ func BenchmarkTheProductOfAWholeSuite(b *testing.B) {
 	for b.Loop() {
 		product.Expected("n1", gpu.ProfileOf("cuda").Size)
 	}
+}
+
+func TestAMachinesRecordIsNotKeptForEver(t *testing.T) {
+	_, js := natstest.Connect(t, natstest.Start(t, embedded.Options{}))
+	orders, err := store.Open(t.Context(), js, "benchmarks", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bench{t: t, f: verify.New(orders, verify.Options{}), now: t0}
+	stored := func(when string) {
+		t.Helper()
+		raw, err := js.Stream(t.Context(), "KV_benchmarks")
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := raw.GetLastMsgForSubject(t.Context(), "$KV.benchmarks.m1")
+		if err != nil {
+			t.Fatal(err)
+		}
+		// How the server keeps this is tested with store.Expiring.
+		if life, err := time.ParseDuration(m.Header.Get("Nats-TTL")); err != nil || life != verify.Kept {
+			t.Errorf("%s it is kept for %s (%v), want %s", when, life, err, verify.Kept)
+		}
+	}
+	b.say(events.OrderGiven{Machine: "m1", Order: fleet.Order{Number: 1, Benchmark: &fleet.Benchmark{Nonce: "n1", Suite: "quick"}}})
+	stored("ordered")
+	b.now = b.now.Add(2 * time.Minute)
+	b.say(answer("pass", 0.97))
+	stored("answered")
 }

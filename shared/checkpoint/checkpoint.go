@@ -22,6 +22,7 @@
 //	manifests/<epoch>-<step>.json  written last, if absent; digits padded so that names sort as numbers
 //	epochs/<epoch>.json            what the epoch began from; written once
 //	pruned/<epoch>-<step>.json     a manifest on its way out; protects its chunks for a day
+//	logs/<epoch>.json              the end of what a run printed, for people; rewritten
 //	clock                          rewritten to learn what time it is for the store
 //	once                           written to see that a store in the network keeps a condition
 package checkpoint

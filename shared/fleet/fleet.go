@@ -34,7 +34,7 @@ type Fleet struct {
 	Outbox    map[string]*Item        `json:"outbox"`             // what must still be said
 	Refusals  map[string]*Refusal     `json:"refusals,omitempty"` // by pool
 	Reserved  map[string]*Reservation `json:"reserved,omitempty"`
-	Paces     map[string]*Pace        `json:"paces,omitempty"` // by cloud
+	StartUps  map[string]*StartUp     `json:"start_ups,omitempty"` // by cloud
 }
 
 // New returns an empty fleet.
@@ -42,7 +42,7 @@ func New(name, install string) *Fleet {
 	return &Fleet{
 		Name: name, Install: install,
 		Workloads: map[string]*Workload{}, Machines: map[string]*Instance{}, Plans: map[string]*Plan{},
-		Outbox: map[string]*Item{}, Refusals: map[string]*Refusal{}, Reserved: map[string]*Reservation{}, Paces: map[string]*Pace{},
+		Outbox: map[string]*Item{}, Refusals: map[string]*Refusal{}, Reserved: map[string]*Reservation{}, StartUps: map[string]*StartUp{},
 	}
 }
 
@@ -66,8 +66,8 @@ type Refusal struct {
 	Why   string    `json:"why"`
 }
 
-// Pace is how long a cloud's machines take until work goes on, as the facts told.
-type Pace struct {
+// StartUp is how long a cloud's machines take until work goes on, as the facts told.
+type StartUp struct {
 	Boot    Took `json:"boot,omitzero"`    // from the purchase until the agent speaks
 	Proof   Took `json:"proof,omitzero"`   // from then until the benchmark is judged
 	Restore Took `json:"restore,omitzero"` // of a checkpoint

@@ -41,6 +41,7 @@ type Offer struct {
 
 	Notice      time.Duration `json:"notice,omitempty"`      // promised warning before the end; 0 is none
 	Marketplace bool          `json:"marketplace,omitempty"` // strangers' machines: never start before the benchmark
+	Host        string        `json:"host,omitempty"`        // whose, as the marketplace names it: known of what was bought, at the latest
 }
 
 // Pool names the market that this offer comes from; refusals and hazards are kept by it.

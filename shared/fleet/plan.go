@@ -27,6 +27,7 @@ type Plan struct {
 	Account  string    `json:"account"`
 	Workload string    `json:"workload,omitempty"`
 	Offers   []Offer   `json:"offers,omitempty"`
+	Avoid    []string  `json:"avoid,omitempty"`   // hosts of a marketplace that must not be bought from
 	HardEnd  time.Time `json:"hard_end,omitzero"` // the machine ends itself then, whatever happens
 	Made     time.Time `json:"made"`
 	Expires  time.Time `json:"expires"`

@@ -20,6 +20,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"lowtide/shared/fleet"
@@ -77,11 +78,16 @@ type Option struct {
 // Make decides about the workloads of a fleet whose Review has come, in order of their names. Its plans have no ids or
 // machine names: whoever takes one over gives those.
 func Make(f *fleet.Fleet, book *Book, by Oracle, p Policy, now time.Time) []Decision {
-	var out []Decision
-	for _, name := range fleet.Sorted(f.Workloads) {
-		if w := f.Workloads[name]; w.Phase == fleet.Accepted && !now.Before(w.Review) {
-			out = append(out, Decide(f, book, by, p, w, now))
+	var due []string // few of thousands, as a rule
+	for name, w := range f.Workloads {
+		if w.Phase == fleet.Accepted && !now.Before(w.Review) {
+			due = append(due, name)
 		}
+	}
+	slices.Sort(due)
+	out := make([]Decision, 0, len(due))
+	for _, name := range due {
+		out = append(out, Decide(f, book, by, p, f.Workloads[name], now))
 	}
 	return out
 }
@@ -122,6 +128,9 @@ func Decide(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, 
 		d.Review = earlier(d.Review, now.Add(coldWait))
 	}
 	d.Reason, d.Options, d.Keep = v.why, v.options, v.keep
+	if what, why := v.next(); what != "" {
+		d.Reason += "; next best, " + what + ": " + why
+	}
 	switch {
 	case v.mode == pool.Idle:
 		d.Stop = s.stoppable()
@@ -135,7 +144,7 @@ func Decide(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, 
 	}
 	if len(d.Plan.Offers) == 0 {
 		d.Plan = fleet.Plan{}
-		d.Reason = v.why + "; but nothing is on offer"
+		d.Reason += "; but nothing is on offer"
 		d.Review = now.Add(min(p.Wake, time.Minute))
 	}
 	if over := s.overBudget(f, d.Plan); over != "" {
@@ -201,11 +210,11 @@ func starts(f *fleet.Fleet, p Policy, on *fleet.Instance) (usual, most time.Dura
 	usual, most = p.StartUp, p.StartMax
 	var sum time.Duration
 	n := 0
-	for _, cloud := range fleet.Sorted(f.Paces) {
+	for _, cloud := range fleet.Sorted(f.StartUps) {
 		if on != nil && on.Offer.Cloud != cloud {
 			continue
 		}
-		x := f.Paces[cloud]
+		x := f.StartUps[cloud]
 		k := min(x.Boot.Count, x.Proof.Count, 20)
 		n += k
 		sum += time.Duration(k) * (x.Boot.Mean + x.Proof.Mean + x.Restore.Mean)
@@ -258,7 +267,7 @@ func (s situation) launch(f *fleet.Fleet, p Policy, offers []fleet.Offer, v verd
 			pl.Score.Payback = time.Duration(once / (was - is) * float64(time.Hour))
 		}
 	}
-	if !v.runnerUp(&pl.Score) {
+	if pl.Score.RunnerUp, pl.Score.WhyLost = v.next(); pl.Score.RunnerUp == "" {
 		runnerUp(&pl.Score, o, offers[1:], others)
 	}
 	return pl

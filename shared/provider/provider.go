@@ -49,6 +49,7 @@ type Request struct {
 	Offer    fleet.Offer
 	Labels   Labels
 	UserData string    // a function of plan and offer alone
+	Avoid    []string  // hosts of a marketplace not to buy from: where no other sells the offer, it is ErrNoCapacity
 	HardEnd  time.Time // zero: none
 }
 

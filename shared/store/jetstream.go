@@ -69,10 +69,11 @@ func open(ctx context.Context, js jetstream.JetStream, name string, replicas int
 	if s.CachedInfo().Config.AllowDirect {
 		return nil, fmt.Errorf("bucket %s: reads may be answered by a follower (allow_direct is on)", name)
 	}
-	return &bucket{js, s, "$KV." + name + "."}, nil
+	return &bucket{js, s, "$KV." + name + ".", nil}, nil
 }
 
 // Bind opens a bucket that is there, for those who may not make one: its settings are checked, and changed by nobody.
+// ErrNotFound if it is not there.
 func Bind(ctx context.Context, js jetstream.JetStream, name string) (Bucket, error) {
 	return bind(ctx, js, name)
 }
@@ -86,13 +87,16 @@ func bind(ctx context.Context, js jetstream.JetStream, name string) (*bucket, er
 		s, err = js.Stream(ctx, "KV_"+name)
 		return err
 	})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		return nil, fmt.Errorf("bucket %s: %w", name, ErrNotFound)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)
 	}
 	if s.CachedInfo().Config.AllowDirect {
 		return nil, fmt.Errorf("bucket %s: reads may be answered by a follower (allow_direct is on)", name)
 	}
-	return &bucket{js, s, "$KV." + name + "."}, nil
+	return &bucket{js, s, "$KV." + name + ".", nil}, nil
 }
 
 // makeStream retries for 20 s: a young cluster may refuse, or never answer, before its leaders are known.
@@ -116,6 +120,21 @@ type bucket struct {
 	js     jetstream.JetStream
 	stream jetstream.Stream
 	prefix string
+	life   Life // nil: for ever
+}
+
+// Life says how long a value is kept after it was written; 0 or less is for ever.
+type Life func(key string, val []byte) time.Duration
+
+// Expiring is a view on a bucket whose writes are kept for their life only: the key is then as if it had never been
+// written. A bucket that is not JetStream's keeps everything.
+func Expiring(b Bucket, life Life) Bucket {
+	if js, ok := b.(*bucket); ok {
+		view := *js
+		view.life = life
+		return &view
+	}
+	return b
 }
 
 // read is the last message of a key, a delete marker too. A key that was never written, or whose marker has expired, is
@@ -196,7 +215,13 @@ func (b *bucket) write(ctx context.Context, key string, val []byte, rev uint64, 
 func (b *bucket) put(ctx context.Context, key string, val []byte, rev uint64) (uint64, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	ack, err := b.js.Publish(ctx, b.prefix+key, val, jetstream.WithExpectLastSequencePerSubject(rev))
+	opts := []jetstream.PublishOpt{jetstream.WithExpectLastSequencePerSubject(rev)}
+	if b.life != nil {
+		if d := b.life(key, val); d > 0 {
+			opts = append(opts, jetstream.WithMsgTTL(d))
+		}
+	}
+	ack, err := b.js.Publish(ctx, b.prefix+key, val, opts...)
 	if err != nil {
 		return 0, err
 	}

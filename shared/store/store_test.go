@@ -309,3 +309,43 @@ func must[T any](v T, err error) T {
 	}
 	return v
 }
+
+func TestAnExpiringBucketForgetsWhatHasLivedAndKeepsTheRest(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, s *embedded.Server) {
+		_, js := natstest.Connect(t, s)
+		plain := open(t, js, "expiring", 1)
+		b := store.Expiring(plain, func(key string, val []byte) time.Duration {
+			if strings.HasPrefix(string(val), "over") {
+				return time.Minute
+			}
+			return 0
+		})
+		for _, key := range []string{"runs", "ends", "again"} {
+			rev, err := b.Create(t.Context(), key, []byte("begun "+key))
+			if err == nil && key != "runs" {
+				_, err = b.Update(t.Context(), key, []byte("over "+key), rev)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(30 * time.Second)
+		_, rev, err := b.Get(t.Context(), "again")
+		if err == nil {
+			_, err = b.Update(t.Context(), "again", []byte("begun once more"), rev)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if keys, err := plain.Keys(t.Context()); err != nil || !slices.Equal(keys, []string{"again", "runs"}) {
+			t.Errorf("keys %v (%v), want those that are not over", keys, err)
+		}
+		if _, _, err := b.Get(t.Context(), "ends"); !errors.Is(err, store.ErrNotFound) {
+			t.Errorf("get: %v, want %v", err, store.ErrNotFound)
+		}
+		if _, err := b.Create(t.Context(), "ends", []byte("begun ends")); err != nil {
+			t.Errorf("an expired key is not free: %v", err)
+		}
+	})
+}

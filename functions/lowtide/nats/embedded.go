@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"strconv"
 	"sync"
 	"time"
 
@@ -61,6 +62,10 @@ func (e *Server) Restart() error {
 	port := e.opts.Port
 	if port == 0 {
 		port = server.RANDOM_PORT
+	} else if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(port))); err != nil {
+		return fmt.Errorf("embedded nats: %w", err) // the server would try for ten seconds and not say why
+	} else if err := l.Close(); err != nil {
+		return fmt.Errorf("embedded nats: %w", err)
 	}
 	s, err := server.NewServer(&server.Options{
 		ServerName: "lowtide", Host: "127.0.0.1", Port: port, DontListen: !e.opts.Listen, Authorization: e.opts.Token,

@@ -14,25 +14,26 @@ import (
 )
 
 func main() {
-	lambda.Main("notices", func(ctx context.Context, h *lambda.Host) (lambda.Handlers, error) {
-		secrets, err := h.Setting(ctx, "LOWTIDE_WEBHOOKS")
-		if err != nil {
-			return lambda.Handlers{}, err
-		}
-		door, err := notices.NewDoor(h.Fleet, secrets, h.Clock.Now)
-		if err != nil {
-			return lambda.Handlers{}, err
-		}
+	lambda.Main("notices", func(_ context.Context, h *lambda.Host) (lambda.Handlers, error) {
 		n := notices.New([]string{h.Fleet}, notices.Options{Now: h.Clock.Now, Accounts: h.AccountNames()})
-		return lambda.Handlers{Function: n.Function(), Direct: n.Direct, URL: hooks(door)}, nil
+		return lambda.Handlers{Function: n.Function(), Direct: n.Direct, URL: hooks(h)}, nil
 	})
 }
 
-// hooks serves POST /<cloud>.
-func hooks(door *notices.Door) func(context.Context, lambda.Request) (lambda.Response, []events.Event, error) {
-	return func(_ context.Context, r lambda.Request) (lambda.Response, []events.Event, error) {
+// hooks serves POST /<cloud>. Its secrets are read by each request: there are few, one that was rotated counts at once, and a
+// deployment without webhooks has none to read.
+func hooks(h *lambda.Host) func(context.Context, lambda.Request) (lambda.Response, []events.Event, error) {
+	return func(ctx context.Context, r lambda.Request) (lambda.Response, []events.Event, error) {
 		if r.Method != http.MethodPost {
 			return lambda.Response{Status: http.StatusMethodNotAllowed}, nil, nil
+		}
+		secrets, err := h.Setting(ctx, "LOWTIDE_WEBHOOKS")
+		if err != nil {
+			return lambda.Response{}, nil, err
+		}
+		door, err := notices.NewDoor(h.Fleet, secrets, h.Clock.Now)
+		if err != nil {
+			return lambda.Response{}, nil, err
 		}
 		said, err := door.Take(strings.Trim(r.Path, "/"), func(name string) string { return r.Header[name] }, r.Body)
 		switch {

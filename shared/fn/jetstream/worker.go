@@ -141,7 +141,12 @@ func (w *worker) ensure(ctx context.Context) error {
 		return err
 	}
 	w.gate = gate{}
-	return bus.CheckConsumer(w.con.CachedInfo(), heartbeat)
+	// Asked anew: a server that has just started answers an update with what it had read from its disk.
+	info, err := w.con.Info(ctx)
+	if err != nil {
+		return err
+	}
+	return bus.CheckConsumer(info, heartbeat)
 }
 
 // reclaim lets the server take back what a process that died had in hand, which would otherwise wait for ackWait: under a
@@ -404,8 +409,8 @@ func (w *worker) fetch(ctx context.Context, most int, wait time.Duration) ([]ite
 		return nil, err
 	}
 	items, err := w.drain(res, back, cancel)
-	if len(items) == 0 || most == 1 || err != nil {
-		return items, err
+	if len(items) == 0 || most == 1 || err != nil || items[0].md.NumPending == 0 {
+		return items, err // nothing was waiting behind the first: to ask for more would cost a way to the server and back
 	}
 	res, err = w.con.FetchNoWait(most - 1)
 	if err != nil {

@@ -13,8 +13,10 @@
 //	VAST_URL                        vast: its API                                         https://console.vast.ai
 //	LOWTIDE_VAST_IMAGE              vast: the container that runs; sh, sha256sum, curl    none: offers only
 //	LOWTIDE_VAST_DISK               vast: GB a machine                                    50
-//	AWS_…                           aws: the SDK's own variables, files and roles         without credentials: skipped
-//	LOWTIDE_AWS_REGIONS             aws: regions to buy in, with commas                   AWS_REGION
+//	AWS_ACCESS_KEY_ID, AWS_PROFILE… aws: the SDK's own variables, files and roles         without any: skipped
+//	LOWTIDE_AWS_REGIONS             aws: regions to buy in, with commas; set alone, the   AWS_REGION
+//	                                credentials come from files or the machine's role
+//	AWS_ENDPOINT_URL                aws: one address for all of its APIs                  the vendor's
 //	LOWTIDE_AWS_IMAGE               aws: AMI for all regions, or region=ami,…             none: offers only
 //	LOWTIDE_AWS_SUBNETS             aws: zone=subnet,… by zone name or id                 the default VPC's
 //	LOWTIDE_AWS_SECURITY_GROUPS     aws: ids, with commas                                 the VPC's default
@@ -25,6 +27,7 @@
 package all
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +41,7 @@ import (
 
 	"lowtide/shared/fleet"
 	"lowtide/shared/provider"
+	"lowtide/shared/provider/aws"
 	"lowtide/shared/provider/vast"
 )
 
@@ -82,7 +86,7 @@ func none(context.Context, *reader) (made, error) { return made{}, skip("no adap
 
 // builders are the clouds, in the order in which they are shown.
 var builders = []builder{
-	{"aws", none},
+	{"aws", openAWS},
 	{"azure", none},
 	{"lambdalabs", none},
 	{"vast", openVast},
@@ -230,7 +234,10 @@ func openVast(_ context.Context, r *reader) (made, error) {
 	}
 	s := vast.Settings{
 		URL: r.o.Getenv("VAST_URL"), Key: key, Image: r.o.Getenv("LOWTIDE_VAST_IMAGE"), Disk: r.number("LOWTIDE_VAST_DISK", 50),
-		Pace: vast.Published(), Client: r.client(vast.Reads), Now: r.o.Now, Reliable: 0.95,
+		Client: r.client(vast.Reads), Now: r.o.Now, Reliable: 0.95,
+	}
+	if s.URL == "" { // another address is a stand-in, which is in no hurry to refuse
+		s.Pace = vast.Published()
 	}
 	var lacks []string
 	s.Boot, lacks = r.boot()
@@ -241,4 +248,45 @@ func openVast(_ context.Context, r *reader) (made, error) {
 		lacks = append(lacks, "LOWTIDE_VAST_IMAGE")
 	}
 	return made{Provider: vast.New(s), lacks: lacks}, nil
+}
+
+// credentialNames are the variables by which a person says that there is an AWS account.
+var credentialNames = []string{
+	"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+}
+
+func openAWS(ctx context.Context, r *reader) (made, error) {
+	regions := r.list("LOWTIDE_AWS_REGIONS")
+	account := len(regions) > 0 || slices.ContainsFunc(credentialNames, func(n string) bool { return r.o.Getenv(n) != "" })
+	if len(regions) == 0 {
+		if one := cmp.Or(r.o.Getenv("AWS_REGION"), r.o.Getenv("AWS_DEFAULT_REGION")); one != "" {
+			regions = []string{one}
+		}
+	}
+	switch {
+	case !account:
+		return made{}, skip("no credentials: set AWS_ACCESS_KEY_ID or AWS_PROFILE, or LOWTIDE_AWS_REGIONS to use files or the machine's role")
+	case len(regions) == 0:
+		return made{}, skip("no region: set LOWTIDE_AWS_REGIONS or AWS_REGION")
+	}
+	chain, err := aws.Chain(ctx)
+	if err != nil {
+		return made{}, err
+	}
+	s := aws.Settings{
+		Regions: regions, Credentials: chain, Endpoint: r.o.Getenv("AWS_ENDPOINT_URL"), Images: map[string]string{},
+		Subnets: r.pairs("LOWTIDE_AWS_SUBNETS"), Groups: r.list("LOWTIDE_AWS_SECURITY_GROUPS"), Profile: r.o.Getenv("LOWTIDE_AWS_PROFILE"),
+		Blocks: r.list("LOWTIDE_AWS_BLOCKS"), Client: r.client(aws.Reads), Now: r.o.Now,
+	}
+	if image := r.o.Getenv("LOWTIDE_AWS_IMAGE"); strings.Contains(image, "=") {
+		s.Images = r.pairs("LOWTIDE_AWS_IMAGE")
+	} else if image != "" {
+		s.Images[""] = image
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	if len(s.Images) == 0 {
+		lacks = append(lacks, "LOWTIDE_AWS_IMAGE")
+	}
+	return made{Provider: aws.New(s), pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks}, nil
 }

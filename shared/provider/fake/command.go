@@ -43,6 +43,14 @@ func Command(clock Clock, agent []string) *cobra.Command {
 			if cfg.Now, cfg.Real, err = clock(time0); err != nil {
 				return fmt.Errorf("--clock: %w", err)
 			}
+			switch {
+			case data == "" && (zones < 1 || zones > 26):
+				return fmt.Errorf("--zones %d: want 1 to 26", zones)
+			case data == "" && hours < time.Hour:
+				return fmt.Errorf("--length %s: want an hour at least", hours)
+			case cfg.Foreign < 0:
+				return fmt.Errorf("--foreign %d: want 0 or more", cfg.Foreign)
+			}
 			if cfg.Traces, err = traces(data, cfg.Seed, zones, hours); err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 
@@ -148,11 +149,11 @@ type Client struct {
 	traits provider.Traits
 }
 
-// Dial reaches a cloud that Serve serves at url, and asks it for its traits.
-func Dial(ctx context.Context, url string) (*Client, error) {
-	c := &Client{base: strings.TrimRight(url, "/"), http: &http.Client{Timeout: 30 * time.Second}}
+// Dial reaches a cloud that Serve serves at an address, such as http://127.0.0.1:4711, and asks it for its traits.
+func Dial(ctx context.Context, address string) (*Client, error) {
+	c := &Client{base: strings.TrimRight(address, "/"), http: &http.Client{Timeout: 30 * time.Second}}
 	if err := c.call(ctx, http.MethodGet, "/v1/traits", nil, &c.traits); err != nil {
-		return nil, fmt.Errorf("fake: dial %s: %w", url, err)
+		return nil, err
 	}
 	return c, nil
 }
@@ -238,6 +239,10 @@ func (c *Client) call(ctx context.Context, method, path string, in, out any) err
 		var dial *net.OpError
 		if errors.As(err, &dial) && dial.Op == "dial" {
 			lost = provider.ErrUnavailable // nothing was sent
+		}
+		var with *url.Error // says method and URL once more
+		if errors.As(err, &with) {
+			err = with.Err
 		}
 		return fmt.Errorf("fake: %s %s: %w: %w", method, path, lost, err)
 	}

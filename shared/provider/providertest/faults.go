@@ -123,19 +123,27 @@ func (b *bench) count(t *testing.T, want int) {
 
 func throttled(t *testing.T, v Vendor) {
 	b := v.open(t, nil)
+	m, err := b.Launch(t.Context(), b.order(t, "p0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.pass(b.Traits().ListingDelay)
 	want := b.order(t, "p1")
 	for _, call := range []string{"offers", "list", "end", "launch"} {
 		b.cloud.Script(call, fake.Throttled)
 	}
 	b.reads(t, provider.ErrThrottled)
-	b.wants(t, "end", b.End(t.Context(), v.Nobody), provider.ErrThrottled)
-	_, err := b.Launch(t.Context(), want)
+	b.wants(t, "end", b.End(t.Context(), m.ID), provider.ErrThrottled)
+	_, err = b.Launch(t.Context(), want)
 	b.wants(t, "launch", err, provider.ErrThrottled)
-	b.count(t, 0)
+	b.count(t, 1)
 	if _, err := b.Launch(t.Context(), want); err != nil {
 		t.Errorf("the next try: %v", err)
 	}
-	b.count(t, 1)
+	if err := b.End(t.Context(), m.ID); err != nil {
+		t.Errorf("the next try to end: %v", err)
+	}
+	b.count(t, 2)
 }
 
 func serverErrors(t *testing.T, v Vendor) {

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lowtide/shared/checkpoint"
+)
+
+// shipper keeps the end of what the workload prints in the bucket, where it outlives the machine.
+type shipper struct {
+	dir     string // the holder's
+	machine string
+	store   *checkpoint.Store
+	hide    func(string) string // takes secrets out
+
+	epoch uint64
+	base  int64 // bytes printed before what the log file holds
+	size  int64 // of the log file, when last seen
+	at    time.Time
+}
+
+// shipEach is the least time between two copies, unless it is the last.
+const shipEach = 2 * time.Second
+
+// ship copies the end of the log if something was printed since the last copy.
+func (s *shipper) ship(ctx context.Context, workload string, epoch uint64, last bool) error {
+	if !last && time.Since(s.at) < shipEach {
+		return nil
+	}
+	s.at = time.Now()
+	info, err := os.Stat(filepath.Join(s.dir, "log"))
+	if err != nil {
+		return err
+	}
+	size := info.Size()
+	if epoch == s.epoch && size == s.size {
+		return nil
+	}
+	var older int64
+	if info, err := os.Stat(filepath.Join(s.dir, "log.1")); err == nil {
+		older = info.Size()
+	} else if !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	switch {
+	case epoch != s.epoch: // or this agent is new: what was dropped before is not known
+		s.base = older
+	case size < s.size: // the holder has moved it to log.1
+		s.base += older
+	}
+	s.epoch, s.size = epoch, size
+	text, err := s.tail()
+	if err != nil {
+		return err
+	}
+	return s.store.SaveLog(ctx, workload, checkpoint.Log{
+		Machine: s.machine, Epoch: int64(epoch), From: max(0, s.base+size-int64(len(text))), Text: []byte(s.hide(string(text))),
+	})
+}
+
+// tail is the last of log.1 and log.
+func (s *shipper) tail() ([]byte, error) {
+	var all []byte
+	for _, name := range []string{"log.1", "log"} {
+		b, err := readEnd(filepath.Join(s.dir, name), checkpoint.MaxLog)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		all = append(all, b...)
+	}
+	return all[max(0, len(all)-checkpoint.MaxLog):], nil
+}
+
+func readEnd(name string, most int64) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err == nil && info.Size() > most {
+		_, err = f.Seek(-most, io.SeekEnd)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(f, most))
+}
+
+func logsCommand() *cobra.Command {
+	var o common
+	var follow bool
+	cmd := &cobra.Command{
+		Use: "logs WORKLOAD", Short: "What the workload printed, machine after machine, also of machines that are gone", Args: cobra.ExactArgs(1),
+		Long: "What the workload printed, machine after machine, also of machines that are gone.\n\n" +
+			"Each machine keeps the last 256 KiB of a run beside the workload's checkpoints, copied every few seconds and\n" +
+			"before the run's end is told: --follow is some seconds behind, and what a machine printed in the last seconds\n" +
+			"before it was taken away without notice is lost.",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.talk(cmd, func(c *client) error {
+				return c.logs(cmd, args[0], follow)
+			})
+		},
+	}
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on, also across a move")
+	return o.on(cmd, false)
+}
+
+// logs prints what each run of the workload printed, in turn.
+func (c *client) logs(cmd *cobra.Command, name string, follow bool) error {
+	store, err := checkpoint.Open(cmd.Context(), c.Bucket, []byte("logs are not sealed"), checkpoint.Options{})
+	if err != nil {
+		return failed("open %s: %v", c.Bucket, err)
+	}
+	defer store.Close()
+	printed := map[int64]int64{} // how far, by epoch
+	for first := true; cmd.Context().Err() == nil; first = false {
+		f, err := c.fleet(cmd.Context())
+		if err != nil && follow && !first {
+			wait(cmd.Context(), time.Second) // it may be starting again; who follows has time
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		w := f.Workloads[name]
+		if w == nil {
+			return failed("there is no workload %q; there are: %s", name, strings.Join(names(f), ", "))
+		}
+		all, err := store.Logs(cmd.Context(), name)
+		for _, l := range all {
+			if err := printLog(cmd.OutOrStdout(), l, printed); err != nil {
+				return err
+			}
+		}
+		if err != nil && !follow {
+			return failed("%v", err)
+		}
+		if !follow || w.Phase.Final() {
+			return nil
+		}
+		wait(cmd.Context(), 500*time.Millisecond)
+	}
+	return nil
+}
+
+// printLog prints what is new of a run's log.
+func printLog(out io.Writer, l checkpoint.Log, printed map[int64]int64) error {
+	from, known := printed[l.Epoch]
+	end := l.From + int64(len(l.Text))
+	if !known {
+		if _, err := fmt.Fprintf(out, "== %s, epoch %d\n", l.Machine, l.Epoch); err != nil {
+			return err
+		}
+		from = 0
+	}
+	if from > end || from < l.From { // the machine has lost count, or more was printed than is kept
+		if l.From > 0 {
+			fmt.Fprintln(out, "…")
+		}
+		from = l.From
+	}
+	_, err := out.Write(l.Text[from-l.From:])
+	printed[l.Epoch] = end
+	return err
+}
