@@ -66,6 +66,9 @@ func TestHalvesArePlayedApartBesideTheReference(t *testing.T) {
 	for _, table := range got {
 		names = append(names, table.Groups)
 		byName(t, table, "greedy", "lowtide", "optimum", "reference")
+		if table.Windows != 2 || len(table.Zones) == 0 || table.Tick != 195 || table.Gang != 1 || table.Work != 48 {
+			t.Errorf("the table does not say what was played: %+v", table)
+		}
 	}
 	all := strings.Join(names, "; ")
 	if len(got) != 4 || !strings.Contains(all, "odd zones, first half") || !strings.Contains(all, "even zones, second half") {
