@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -21,6 +20,7 @@ import (
 
 	"lowtide/events"
 	"lowtide/functions/agent"
+	"lowtide/functions/agent/meter"
 	"lowtide/shared/bus"
 	"lowtide/shared/checkpoint"
 	host "lowtide/shared/fn/jetstream"
@@ -87,8 +87,11 @@ func agentCommand() *cobra.Command {
 // serveAgent wires one agent and runs it until ctx ends.
 func serveAgent(ctx context.Context, s agent.Settings) error {
 	var contact atomic.Int64 // wall time of the last word with NATS
-	opts := append(bus.Options("agent "+s.Machine, nil), nats.Token(s.Token))
-	nc, err := nats.Connect(s.NATS, opts...)
+	user, own, err := machineUser(ctx, s, os.Getenv)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	nc, err := nats.Connect(s.NATS, append(bus.Options("agent "+s.Machine, nil), user...)...)
 	if err != nil {
 		return fmt.Errorf("agent: connect to NATS: %w", err)
 	}
@@ -107,20 +110,18 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		Bench:  s.Bench,
 		Power:  agent.Shutdown(s.PowerOff),
 		Disk:   agent.Dir(s.Dir),
-		Newest: func(ctx context.Context) (events.OrderGiven, bool, error) {
-			d, err := h.Last(ctx, s.Fleet, "order.given", events.Token(s.Machine))
-			if errors.Is(err, bus.ErrNone) {
-				return events.OrderGiven{}, false, nil
-			}
-			o, ok := d.Event.Data.(events.OrderGiven)
-			return o, ok, err
-		},
+		Newest: newest(h, nc, s, own),
 		Contact: func() time.Time {
 			if n := contact.Load(); n > 0 {
 				return s.Clock.Of(time.Unix(0, n))
 			}
 			return time.Time{}
 		},
+	}
+	if s.Clock.Speed == 0 || s.Clock.Speed == 1 { // in compressed time a rate means nothing
+		use := meter.New(meter.Options{Scrape: s.Scrape})
+		defer use.Close()
+		deps.Meter = use
 	}
 	if s.Metadata != "" {
 		deps.Watch = agent.Endpoint{URL: s.Metadata, Token: s.MetadataToken}

@@ -20,12 +20,14 @@ import (
 	"lowtide/functions/prices"
 	"lowtide/functions/provision"
 	"lowtide/functions/rebalance"
+	idle "lowtide/functions/usage"
 	"lowtide/functions/verify"
 	"lowtide/shared/bus"
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
 	host "lowtide/shared/fn/jetstream"
 	"lowtide/shared/plan"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/provider"
 	"lowtide/shared/store"
 )
@@ -43,6 +45,8 @@ type ring struct {
 	era     string
 	clock   fn.Clock
 	policy  plan.Policy
+	tables  *pool.Tables
+	ask     rebalance.Approval
 	told    settings.Settings // whom to tell what
 	server  *embedded.Server
 	nc      *nats.Conn
@@ -58,12 +62,13 @@ type ringOptions struct {
 	clock   fn.Clock
 	policy  plan.Policy
 	told    settings.Settings
+	ask     rebalance.Approval
 	durable bool // every message is on disk before it is acknowledged
 }
 
 // startRing starts NATS and the streams.
 func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
-	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told}
+	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told, ask: o.ask}
 	door := door{}
 	if o.durable {
 		r.era = strings.ToLower(rand.Text()[:4])
@@ -96,6 +101,14 @@ func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
 	}
 	r.host, err = host.New(r.nc, host.Options{Clock: o.clock, Fleet: o.fleet, Alone: true})
 	return r, err
+}
+
+// plans are the tables of expected costs that decider and chat share.
+func (r *ring) plans() *pool.Tables {
+	if r.tables == nil {
+		r.tables = pool.NewTables(rebalance.TablesLimit)
+	}
+	return r.tables
 }
 
 func (r *ring) close() {
@@ -153,14 +166,15 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 	}
 	fns := append([]fn.Function{
 		prices.New("prices", []string{r.fleet}, asked, market, objects, prices.Options{Now: r.clock.Now, Book: book}),
+		idle.New(bucket("usage"), idle.Options{}),
 		verify.New(bucket("benchmarks"), verify.Options{Real: r.clock.Real}),
 		rebalance.New(rebalance.Config{
-			Fleet: r.fleet, Install: r.install, Era: r.era, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Batch: 128,
+			Fleet: r.fleet, Install: r.install, Era: r.era, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Approval: r.ask, Tables: r.plans(), Batch: 128,
 		}).Function(),
 		ledger.New(r.fleet, bucket("ledger")),
 	}, each...)
 	tell, err := notify.New(notify.Config{
-		Fleet: r.fleet, Books: bucket("notify"), Places: r.told.Places, Words: r.told.Words, Links: r.told.Links, Real: r.clock.Real,
+		Fleet: r.fleet, Books: bucket("notify"), Places: r.told.Places, Words: r.told.Words, Links: r.told.Links, Now: r.clock.Now, Real: r.clock.Real,
 	})
 	if err != nil {
 		return nil, err

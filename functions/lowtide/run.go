@@ -43,6 +43,8 @@ var demoPolicy = plan.Policy{
 type runFlags struct {
 	data, state, cloud string
 	notify, bucket     string
+	chatops            string
+	ask                askFlags
 	speed              float64
 	limit, lease       time.Duration
 	seed               uint64
@@ -96,6 +98,8 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringSliceVar(&f.clouds, "clouds", nil, "real clouds to buy at instead of a fake one: aws,vast; needs --state")
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "with --clouds: read real prices, plan, and buy nothing")
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
+	cmd.Flags().StringVar(&f.chatops, "chatops", os.Getenv("LOWTIDE_CHATOPS"), "file that says who may command and approve from chat, and where to listen; empty: chatops.yaml in --state, if it is there")
+	f.ask.on(cmd)
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
 	cmd.Flags().DurationVar(&f.lease, "lease", demoPolicy.Lease, "after this long without contact a machine saves and ends itself, in market time")
@@ -275,9 +279,13 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	if err != nil {
 		return nil, err
 	}
+	ask, err := f.ask.approval()
+	if err != nil {
+		return nil, usage(err)
+	}
 	policy := demoPolicy
 	policy.Lease = f.lease
-	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, durable: f.state != ""}); err != nil {
+	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, ask: ask, durable: f.state != ""}); err != nil {
 		return nil, err
 	}
 	key, err := checkpointKey(dir)
@@ -323,6 +331,9 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	})
 	d.all.Go(func() { d.tick(ctx, 30*time.Second) })
 	d.all.Go(func() { d.notices(ctx) })
+	if err = d.hearPeople(ctx, f); err != nil {
+		return nil, err
+	}
 	return d, address{
 		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Key: key, Policy: d.policy,
 	}.write(f.state)

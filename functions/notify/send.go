@@ -17,12 +17,14 @@ import (
 type sender struct {
 	name    string
 	fleet   string
+	book    *shelf
 	books   store.Bucket
 	channel Channel
 	traits  Traits
 	route   Route
 	words   *Words
 	links   Links
+	past    func(time.Time) bool
 	stretch float64 // lowtide's seconds in one of the wall
 
 	hashes map[hashKey]string
@@ -30,10 +32,10 @@ type sender struct {
 	rev    uint64  // over which lost is to be stored
 }
 
-func newSender(cfg Config, p Place) *sender {
+func newSender(cfg Config, p Place, book *shelf) *sender {
 	s := &sender{
-		name: p.Name, fleet: cfg.Fleet, books: cfg.Books, channel: p.Channel, traits: p.Channel.Traits(), route: p.Route.filled(),
-		words: cfg.Words, links: cfg.Links, stretch: 1, hashes: map[hashKey]string{},
+		name: p.Name, fleet: cfg.Fleet, book: book, books: cfg.Books, channel: p.Channel, traits: p.Channel.Traits(), route: p.Route.filled(),
+		words: cfg.Words, links: cfg.Links, past: cfg.past, stretch: 1, hashes: map[hashKey]string{},
 	}
 	if cfg.Real != nil {
 		s.stretch = float64(time.Hour) / float64(max(cfg.Real(time.Hour), 1))
@@ -60,20 +62,26 @@ func (s *sender) handle(ctx context.Context, batch []fn.Delivery) ([]events.Even
 	var seq uint64
 	for _, d := range batch {
 		t, ok := d.Event.Data.(events.ClockTicked)
-		if ok && d.Event.Fleet == s.fleet && (t.What == "tick" || t.What == "notify" || t.What == "notify-"+s.name) {
+		if ok && !s.past(d.At) && d.Event.Fleet == s.fleet && (t.What == "tick" || t.What == "notify" || t.What == "notify-"+s.name) {
 			now, seq = d.At, d.Seq
 		}
 	}
 	if now.IsZero() {
 		return nil, nil
 	}
-	b, _, err := Read(ctx, s.books, s.fleet)
+	b, err := s.book.read(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if b.Behind {
+		return nil, nil // the fold says when it has caught up, and so does the schedule
 	}
 	r, rev, err := s.read(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if r.Began.IsZero() {
+		r.Began = now
 	}
 	return s.send(ctx, b, r, rev, now, seq)
 }
@@ -147,9 +155,9 @@ func (s *sender) message(b *Book, do *act, now time.Time) Message {
 		return s.words.digest(b, do.of, s.route)
 	}
 	m := s.words.Message(b, do.of[0], s.route)
-	if a := do.of[0].Ask; a != nil && !m.Closed && !a.Only && !do.of[0].Dry {
+	if a := do.of[0].Ask; do.of[0].asks() && !do.of[0].Dry {
 		m.Actions = s.links.actions(s.words, s.route, b.Fleet, a)
-		if !s.traits.Buttons && s.links.Base == "" {
+		if len(m.Actions) == 0 || !s.traits.Buttons && s.links.Base == "" {
 			m.Actions = nil
 			m.Lines = append(m.Lines, s.words.word(s.route, "command", a.Plan.ID))
 		}
