@@ -36,6 +36,8 @@ type Event struct {
 	// At, when set, asks the host to deliver the event then; a later one for the same fleet, kind and key replaces it.
 	// It is not on the wire.
 	At time.Time
+	// Trace is the W3C traceparent that the event came with or goes with: a header of its message, not part of the document.
+	Trace string
 
 	extra []byte // data as received, when it holds more than Data does
 }

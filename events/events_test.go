@@ -54,6 +54,10 @@ func fill(v reflect.Value, name string) {
 	case reflect.Float64:
 		v.SetFloat(0.5)
 	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			v.SetBytes([]byte(strings.ToLower(name)))
+			return
+		}
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		fill(v.Index(0), name)
 	case reflect.Map:

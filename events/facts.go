@@ -15,6 +15,7 @@ var kinds = func() map[Kind]reflect.Type {
 	for _, f := range []Fact{
 		ClockTicked{},
 		PriceChanged{},
+		NoticeReceived{},
 		InstanceInterrupted{},
 		InstanceAtRisk{},
 		WorkloadSubmitted{},
@@ -49,6 +50,13 @@ var kinds = func() map[Kind]reflect.Type {
 		BenchmarkFinished{},
 		InstanceVerified{},
 		InstanceRejected{},
+		ApprovalRefused{},
+		SilenceSet{},
+		ChannelFailed{},
+		ChannelRecovered{},
+		AlertReceived{},
+		RuleFailed{},
+		PersonActed{},
 	} {
 		m[f.Kind()] = reflect.TypeOf(f)
 	}
@@ -71,6 +79,16 @@ type PriceChanged struct {
 	Summary string `json:"summary,omitempty"` // what changed most, in words
 }
 
+// NoticeReceived is a cloud's word as it came, before anybody has read it: notices does.
+type NoticeReceived struct {
+	Cloud string `json:"cloud"` // whose door it came through
+	Body  []byte `json:"body"`  // base64 on the wire
+}
+
+// ActionEnded is the action of a machine that is already going, whoever ended it: it counts as lost, and not as an
+// interruption of the market's.
+const ActionEnded = "ended"
+
 // InstanceInterrupted says that a cloud will take, or has taken, a machine. Either Machine (our name) or ID is set.
 type InstanceInterrupted struct {
 	Cloud   string    `json:"cloud"`
@@ -78,7 +96,7 @@ type InstanceInterrupted struct {
 	Machine string    `json:"machine,omitempty"`
 	ID      string    `json:"id,omitempty"`
 	EndsBy  time.Time `json:"ends_by"`
-	Action  string    `json:"action"`  // terminate, stop, hibernate
+	Action  string    `json:"action"`  // terminate, stop, hibernate; ActionEnded
 	Noticed string    `json:"noticed"` // metadata, eventbridge, webhook, listing
 }
 
@@ -160,20 +178,26 @@ type BudgetExhausted struct {
 	Budget   fleet.Money `json:"budget"`
 }
 
-// PlanProposed waits for a person.
+// PlanProposed waits for a person; or nobody is asked, and it only shows what would be done.
 type PlanProposed struct {
-	Plan fleet.Plan `json:"plan"`
+	Plan     fleet.Plan `json:"plan"`
+	Why      string     `json:"why,omitempty"`      // why a person is asked
+	Until    time.Time  `json:"until,omitzero"`     // without an answer by then, Default is done
+	Default  string     `json:"default,omitempty"`  // "approve" or "reject"
+	Observed bool       `json:"observed,omitempty"` // the workload is only observed
 }
 
 // PlanApproved is a person's yes.
 type PlanApproved struct {
 	Plan string `json:"plan"`
+	Hash string `json:"hash,omitempty"` // of the plan that the person saw (fleet.Plan.Hash); "": whatever it is now
 	By   string `json:"by"`
 }
 
 // PlanRejected is a person's no.
 type PlanRejected struct {
 	Plan string `json:"plan"`
+	Hash string `json:"hash,omitempty"` // as with PlanApproved
 	By   string `json:"by"`
 }
 
@@ -344,31 +368,36 @@ type BenchmarkFinished struct {
 	Nonce   string        `json:"nonce"`
 	Backend string        `json:"backend"`
 	Suite   string        `json:"suite"`
-	Elapsed time.Duration `json:"elapsed"`
+	Size    int           `json:"size,omitempty"` // edge of the matrices it multiplied
+	Elapsed time.Duration `json:"elapsed"`        // all of it, by the machine's clock
 	Devices []Device      `json:"devices,omitempty"`
 	Verdict string        `json:"verdict"` // pass, fail, inconclusive: the runner's own; verify has the last word
 	Causes  []string      `json:"causes,omitempty"`
-	Product string        `json:"product,omitempty"` // checksum that only the nonce's data gives
-	Error   string        `json:"error,omitempty"`   // the runner could not run
+	Ran     string        `json:"ran,omitempty"`   // podman, docker, nerdctl; process: not in a container
+	Error   string        `json:"error,omitempty"` // the runner could not run
 }
 
 // Device is one GPU (or CPU) as measured.
 type Device struct {
-	Name     string  `json:"name"`
-	UUID     string  `json:"uuid,omitempty"`
-	Measured float64 `json:"measured_tflops"`
-	Rated    float64 `json:"rated_tflops"`
-	Ratio    float64 `json:"ratio"`
-	Lower    float64 `json:"lower95"`
-	Upper    float64 `json:"upper95"`
+	Name     string        `json:"name"`
+	UUID     string        `json:"uuid,omitempty"`
+	Measured float64       `json:"measured_tflops"`
+	Rated    float64       `json:"rated_tflops"`
+	Ratio    float64       `json:"ratio"`
+	Lower    float64       `json:"lower95"`
+	Upper    float64       `json:"upper95"`
+	Work     time.Duration `json:"work,omitempty"`     // that it multiplied, by its own clock
+	Checksum float64       `json:"checksum,omitempty"` // of its product: only the nonce's data give it
 }
 
 // InstanceVerified says that a machine may be trusted.
 type InstanceVerified struct {
 	Machine string  `json:"machine"`
 	Nonce   string  `json:"nonce"`
-	Ratio   float64 `json:"ratio"` // worst device, measured / rated
+	Ratio   float64 `json:"ratio"` // worst device, measured / rated; 0: nothing to compare with
 	Note    string  `json:"note,omitempty"`
+
+	Took time.Duration `json:"took,omitempty"` // from the order to the answer: what the gate cost, at the machine's price
 }
 
 // InstanceRejected says that a machine is not what was paid for.
@@ -377,4 +406,6 @@ type InstanceRejected struct {
 	Nonce   string  `json:"nonce"`
 	Ratio   float64 `json:"ratio"`
 	Cause   string  `json:"cause"`
+
+	Took time.Duration `json:"took,omitempty"` // from the order to the answer
 }

@@ -16,6 +16,12 @@ func (PriceChanged) Kind() Kind { return "price.changed" }
 // Key is whom it is about.
 func (f PriceChanged) Key() string { return keyOf(f.Cloud, f.Region) }
 
+// Kind is notice.received.
+func (NoticeReceived) Kind() Kind { return "notice.received" }
+
+// Key is whom it is about.
+func (f NoticeReceived) Key() string { return keyOf(f.Cloud) }
+
 // Kind is instance.interrupted.
 func (InstanceInterrupted) Kind() Kind { return "instance.interrupted" }
 

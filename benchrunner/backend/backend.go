@@ -18,8 +18,8 @@ import (
 	"fmt"
 	"time"
 
-	"lowtide/benchrunner/product"
 	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 )
 
 // The reasons for which a backend does not open. Each wraps what was tried.

@@ -8,8 +8,8 @@ import (
 	"sync"
 	"time"
 
-	"lowtide/benchrunner/product"
 	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 )
 
 // maxIdle keeps a throttled device finite: a share of 1 would never multiply.

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"lowtide/benchrunner/backend"
-	"lowtide/benchrunner/product"
+	"lowtide/shared/gpu/product"
 )
 
 func open(t *testing.T, o backend.Options) backend.Device {

@@ -19,8 +19,8 @@ import (
 	"time"
 	"unsafe"
 
-	"lowtide/benchrunner/product"
 	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 )
 
 // OpenCUDA opens every NVIDIA device that the driver library shows, with NVML and sysfs as further witnesses.

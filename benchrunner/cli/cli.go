@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strconv"
 
@@ -30,6 +31,9 @@ const (
 	envThrottle    = "LOWTIDE_CPU_THROTTLE"    // share of time in [0, 1] that the cpu backend idles between kernels
 	envCalibration = "LOWTIDE_CPU_CALIBRATION" // file that keeps this host's cpu rating
 	envNonce       = "LOWTIDE_NONCE"           // the order's nonce
+	envMachine     = "LOWTIDE_MACHINE"         // lowtide's name of this machine
+	envFleet       = "LOWTIDE_FLEET"           // and its fleet
+	envToken       = "LOWTIDE_NATS_TOKEN"      // credential for --nats; never a flag, which others can read
 )
 
 // Exit is the error of a benchmark that ran and did not pass: its code is the process's exit code.
@@ -66,20 +70,20 @@ func Command() *cobra.Command {
 
 func runCommand() *cobra.Command {
 	var o suite.Options
-	var asJSON bool
+	var to saying
 	run := &cobra.Command{
 		Use:   "run",
 		Short: "Measure and judge; exits with 0 pass, 1 fail, 3 inconclusive",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			if err := environment(&o); err != nil {
+			if err := errors.Join(environment(&o), to.check()); err != nil {
 				return err
 			}
 			r, err := suite.Run(cmd.Context(), o)
 			if err != nil {
 				return err
 			}
-			if err := print(cmd, r, asJSON); err != nil {
+			if err := to.say(cmd.Context(), cmd.OutOrStdout(), r); err != nil {
 				return err
 			}
 			if r.Verdict != suite.Pass {
@@ -106,7 +110,7 @@ func runCommand() *cobra.Command {
 	f.StringVar(&o.Calibration, "calibration", "", "cpu: file that keeps this host's rating (default $"+envCalibration+", else calibrated in each run)")
 	f.StringVar(&o.Sysfs, "sysfs", "", "root of sysfs (default /sys)")
 	f.DurationVar(&o.Boot, "boot", 0, "how long to wait for a driver that is not there yet")
-	f.BoolVar(&asJSON, "json", false, "print the result as JSON")
+	to.flags(run)
 	return run
 }
 
@@ -121,7 +125,7 @@ func calibrateCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return encode(cmd, c)
+			return encode(cmd.OutOrStdout(), c)
 		},
 	}
 	c.Flags().IntVar(&o.Threads, "threads", 0, "worker threads (default all cores)")
@@ -147,15 +151,8 @@ func environment(o *suite.Options) error {
 	return nil
 }
 
-func print(cmd *cobra.Command, r suite.Result, asJSON bool) error {
-	if asJSON {
-		return encode(cmd, r)
-	}
-	return r.Report(cmd.OutOrStdout())
-}
-
-func encode(cmd *cobra.Command, v any) error {
-	e := json.NewEncoder(cmd.OutOrStdout())
+func encode(w io.Writer, v any) error {
+	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
 	return e.Encode(v)
 }

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"lowtide/benchrunner/backend"
-	"lowtide/benchrunner/product"
 	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 )
 
 // rating is what one device is held against. Zero figures are unknown and gate nothing.

@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"lowtide/benchrunner/backend"
-	"lowtide/benchrunner/product"
 	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 )
 
 // How close neighbouring warm-up windows are, in rate and in clock, when the device is taken for steady.

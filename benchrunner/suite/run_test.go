@@ -13,9 +13,9 @@ import (
 	"testing"
 	"time"
 
-	"lowtide/benchrunner/product"
 	"lowtide/benchrunner/suite"
 	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 )
 
 // quick is a run of well under a second on one thread.
@@ -193,36 +193,33 @@ func TestTheReportShowsVerdictRatiosAndPlot(t *testing.T) {
 
 func TestAnAnswerIsHeldAgainstItsOrder(t *testing.T) {
 	began := time.Now()
-	r := quick(t, nil)
+	f := quick(t, nil).Fact("m1")
 	outside := time.Since(began)
-	order := suite.Order{Nonce: "n1", Size: 64, Work: 30 * 4 * time.Millisecond}
-	if err := r.Answers(order, outside); err != nil {
-		t.Fatalf("an honest answer was refused: %v", err)
+	order := product.Order{Nonce: "n1", Size: 64, Work: 30 * 4 * time.Millisecond}
+	check := func(o product.Order, outside time.Duration) error {
+		var parts []product.Part
+		for _, d := range f.Devices {
+			parts = append(parts, product.Part{Work: d.Work, Checksum: d.Checksum})
+		}
+		return o.Check(f.Size, parts, outside)
 	}
-	stale := r
-	stale.Nonce = "n2" // an old answer with the new nonce written over it
-	lazy := r
-	lazy.Devices = append([]suite.Device(nil), r.Devices...)
-	lazy.Devices[0].Windows = lazy.Devices[0].Windows[:3]
+	if err := check(order, outside); err != nil || f.Machine != "m1" || f.Nonce != "n1" || len(f.Devices) != 1 {
+		t.Fatalf("an honest answer was refused: %v: %+v", err, f)
+	}
 	for _, tt := range []struct {
 		name    string
-		result  suite.Result
-		order   suite.Order
+		order   product.Order
 		outside time.Duration
 		want    error
 	}{
-		{"to another order", r, suite.Order{Nonce: "n2", Size: 64}, outside, suite.ErrUnordered},
-		{"of a smaller size", r, suite.Order{Nonce: "n1", Size: 128}, outside, suite.ErrUnordered},
-		{"impossibly fast", r, order, 10 * time.Millisecond, suite.ErrImpossible},
-		{"repeated under a new nonce", stale, suite.Order{Nonce: "n2", Size: 64}, outside, suite.ErrProduct},
-		{"after too little work", lazy, order, outside, suite.ErrShort},
+		{"of a smaller size", product.Order{Nonce: "n1", Size: 128}, outside, product.ErrSmall},
+		{"impossibly fast", order, 10 * time.Millisecond, product.ErrImpossible},
+		{"an old answer to a new nonce", product.Order{Nonce: "n2", Size: 64}, outside, product.ErrProduct},
+		{"after too little work", product.Order{Nonce: "n1", Size: 64, Work: time.Second}, outside, product.ErrShort},
 	} {
-		if err := tt.result.Answers(tt.order, tt.outside); !errors.Is(err, tt.want) {
+		if err := check(tt.order, tt.outside); !errors.Is(err, tt.want) {
 			t.Errorf("%s: got %v, want %v", tt.name, err, tt.want)
 		}
-	}
-	if product.Expected("n1", 64) == product.Expected("n2", 64) {
-		t.Error("two nonces have one checksum")
 	}
 }
 

@@ -9,13 +9,14 @@
 package suite
 
 import (
+	"cmp"
 	"crypto/rand"
 	"fmt"
 	"time"
 
 	"lowtide/benchrunner/backend"
-	"lowtide/benchrunner/product"
 	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 )
 
 // The suites. Quick judges 30 windows as they are; full extends an undecided row to 60 and then measures once more.
@@ -56,28 +57,18 @@ type Options struct {
 }
 
 func (o Options) complete() (Options, error) {
-	o.Backend, o.Suite, o.Basis = either(o.Backend, "cpu"), either(o.Suite, Quick), either(o.Basis, Reference)
-	cpu := o.Backend == "cpu"
-	pick := func(v *time.Duration, onCPU, elsewhere time.Duration) {
-		if *v == 0 && cpu {
-			*v = onCPU
-		} else if *v == 0 {
-			*v = elsewhere
-		}
-	}
-	if o.Windows == 0 {
-		o.Windows = 30
-	}
+	o.Backend, o.Suite, o.Basis = cmp.Or(o.Backend, "cpu"), cmp.Or(o.Suite, Quick), cmp.Or(o.Basis, Reference)
+	usual := gpu.ProfileOf(o.Backend)
+	o.Windows, o.Size = cmp.Or(o.Windows, usual.Windows), cmp.Or(o.Size, usual.Size)
 	if o.Window != 0 {
 		o.Duration = o.Window * time.Duration(o.Windows)
 	}
-	pick(&o.Duration, 300*time.Millisecond, 30*time.Second)
-	o.Window = o.Duration / time.Duration(o.Windows)
-	pick(&o.WarmUp, o.Duration/3, 20*time.Second)
-	if o.Size == 0 {
-		o.Size = 8192
-		if cpu {
-			o.Size = 128
+	o.Duration = cmp.Or(o.Duration, usual.Measure)
+	o.Window = o.Duration / time.Duration(max(o.Windows, 1))
+	if o.WarmUp == 0 {
+		o.WarmUp = usual.WarmUp
+		if o.Backend == "cpu" {
+			o.WarmUp = o.Duration / 3
 		}
 	}
 	if o.Nonce == "" {
@@ -96,13 +87,6 @@ func (o Options) complete() (Options, error) {
 		return o, fmt.Errorf("rated %v TFLOPS: want a positive figure", o.Rated)
 	}
 	return o, nil
-}
-
-func either(s, otherwise string) string {
-	if s == "" {
-		return otherwise
-	}
-	return s
 }
 
 // Verdict is the answer about a device or a machine.

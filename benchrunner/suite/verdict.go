@@ -4,8 +4,8 @@ import (
 	"math"
 	"slices"
 
-	"lowtide/benchrunner/product"
 	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 )
 
 // The limits of the judgement.

@@ -20,7 +20,7 @@ type Settings struct {
 	Bucket   string   // URL of the checkpoints
 	Key      []byte   // of the checkpoints, 16 bytes or more
 	Metadata string   // URL of the cloud's own notices; "": none
-	Bench    []string // the benchmark runner; none: benchmarks fail with that cause
+	Bench    Proof    // the benchmark runner; none: benchmarks fail with that cause
 	PowerOff []string // ends the machine
 }
 
@@ -41,6 +41,7 @@ type Settings struct {
 //	LOWTIDE_HARD_END    RFC 3339                             none
 //	LOWTIDE_BOUGHT      RFC 3339, when billing began         not known
 //	LOWTIDE_BENCH       JSON list: command and arguments     none
+//	LOWTIDE_BENCH_IMAGE container image of the runner        none: a process
 //	LOWTIDE_POWEROFF    JSON list: command and arguments     ["shutdown","-h","now"]
 func FromEnv(getenv func(string) string) (Settings, error) {
 	r := reader{getenv: getenv}
@@ -52,7 +53,8 @@ func FromEnv(getenv func(string) string) (Settings, error) {
 		},
 		Dir: r.or("LOWTIDE_DIR", "lowtide"), NATS: r.url("LOWTIDE_NATS", true), Token: getenv("LOWTIDE_NATS_TOKEN"),
 		Bucket: r.url("LOWTIDE_BUCKET", true), Key: r.key("LOWTIDE_CKPT_KEY"), Metadata: r.url("LOWTIDE_METADATA", false),
-		Bench: r.list("LOWTIDE_BENCH", nil), PowerOff: r.list("LOWTIDE_POWEROFF", []string{"shutdown", "-h", "now"}),
+		Bench:    Proof{Command: r.list("LOWTIDE_BENCH", nil), Image: getenv("LOWTIDE_BENCH_IMAGE")},
+		PowerOff: r.list("LOWTIDE_POWEROFF", []string{"shutdown", "-h", "now"}),
 	}
 	var err error
 	if s.Clock, err = fn.ParseClock(getenv("LOWTIDE_CLOCK")); err != nil {

@@ -19,7 +19,7 @@ func TestSettingsAreReadFromUserData(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s.Machine != "m7" || s.Lease != 2*time.Hour || s.HardEnd.Day() != 2 || len(s.Bench) != 2 || s.Clock.Speed != 60 || len(s.Key) != 16 || s.Dir != "lowtide" {
+	if s.Machine != "m7" || s.Lease != 2*time.Hour || s.HardEnd.Day() != 2 || len(s.Bench.Command) != 2 || s.Clock.Speed != 60 || len(s.Key) != 16 || s.Dir != "lowtide" {
 		t.Errorf("got %+v", s)
 	}
 }

@@ -9,8 +9,7 @@ import (
 	"io"
 	"net/http"
 	"os/exec"
-	"strconv"
-	"strings"
+	"slices"
 	"time"
 
 	"lowtide/events"
@@ -70,110 +69,106 @@ func (s Shutdown) Off(ctx context.Context, why string) error {
 	return nil
 }
 
-// Proof is a Bench that runs the benchmark runner, a command to which the nonce, the suite and the wish for JSON are
-// added. What it prints counts, whatever its exit code: that repeats the verdict.
-type Proof []string
+// Proof is a Bench that runs the benchmark runner, a command to which the nonce, the suite and the wish for the fact are
+// added: in a container where it has an image and the machine an engine, else as a process. What it prints counts,
+// whatever its exit code: that repeats the verdict.
+type Proof struct {
+	Command []string // on this machine; with Image, its arguments go to the image's own program
+	Image   string   // "": no container
+}
 
-const maxResultJSON = 8 << 20
+// maxFact bounds what the runner may print: a fact's own limit.
+const maxFact = events.MaxBytes
+
+// noContainer is what the engines exit with when they themselves failed, before anything ran.
+const noContainer = 125
 
 // Run measures, and reads what was printed.
 func (p Proof) Run(ctx context.Context, machine string, b fleet.Benchmark) (events.BenchmarkFinished, error) {
-	if len(p) == 0 {
+	command, by := p.contained()
+	if command == nil {
+		return p.run(ctx, p.Command, byProcess, machine, b)
+	}
+	got, err := p.run(ctx, command, by, machine, b)
+	var exit *exec.ExitError
+	if errors.As(err, &exit) && exit.ExitCode() == noContainer && len(p.Command) > 0 {
+		return p.run(ctx, p.Command, byProcess, machine, b)
+	}
+	return got, err
+}
+
+func (p Proof) run(ctx context.Context, command []string, by, machine string, b fleet.Benchmark) (events.BenchmarkFinished, error) {
+	if len(command) == 0 {
 		return events.BenchmarkFinished{}, errors.New("no benchmark is configured on this machine")
 	}
-	args := append(append([]string{}, p[1:]...), "--json", "--nonce="+b.Nonce)
+	args := append(slices.Clone(command[1:]), "--event", "--machine="+machine, "--nonce="+b.Nonce)
 	if b.Suite != "" {
 		args = append(args, "--suite="+b.Suite)
 	}
-	cmd := exec.CommandContext(ctx, p[0], args...)
+	cmd := exec.CommandContext(ctx, command[0], args...)
 	cmd.WaitDelay = time.Second
 	var out, errs bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &bounded{&out, maxResultJSON}, &bounded{&errs, maxMarker}
+	cmd.Stdout, cmd.Stderr = &bounded{&out, maxFact}, &bounded{&errs, maxMarker}
 	err := cmd.Run()
 	if ctx.Err() != nil {
 		return events.BenchmarkFinished{}, ctx.Err()
 	}
-	got, bad := measured(machine, out.Bytes())
+	got, bad := printed(out.Bytes())
+	got.Ran = by
 	if bad != nil && err != nil { // 1 is also the exit code of a verdict
-		return got, fmt.Errorf("%s: %w: %s", p[0], err, tail(errs.String()))
+		return got, fmt.Errorf("%s: %w: %s", command[0], err, tail(errs.String()))
 	}
 	return got, bad
 }
 
-// printed is what the agent passes on of the runner's result.
-type printed struct {
-	Nonce   string    `json:"nonce"`
-	Backend string    `json:"backend"`
-	Suite   string    `json:"suite"`
-	Elapsed float64   `json:"elapsed"` // seconds
-	Verdict string    `json:"verdict"`
-	Causes  []finding `json:"causes"`
-	Devices []struct {
-		Name     string    `json:"name"`
-		UUID     string    `json:"uuid"`
-		Measured float64   `json:"measured_tflops"`
-		Rated    float64   `json:"rated_tflops"`
-		Lower    *float64  `json:"lower95"`
-		Upper    *float64  `json:"upper95"`
-		Causes   []finding `json:"causes"`
-	} `json:"devices"`
-	Product struct {
-		Verified bool    `json:"verified"`
-		Checksum float64 `json:"checksum"`
-	} `json:"product"`
+// engines are looked for in this order, each with how it hands the GPUs to a container: podman by the container device
+// interface, the others by their own flag.
+var engines = []struct {
+	name string
+	gpus []string
+}{
+	{"podman", []string{"--device", "nvidia.com/gpu=all"}},
+	{"docker", []string{"--gpus", "all"}},
+	{"nerdctl", []string{"--gpus", "all"}},
 }
 
-type finding struct {
-	Cause  string `json:"cause"`
-	Class  string `json:"class"`
-	Detail string `json:"detail"`
-	Want   string `json:"want"`
-	Got    string `json:"got"`
+// byProcess is said of a benchmark that ran in no container.
+const byProcess = "process"
+
+// contained is the command in a container, and its engine; nil where there is no image or no engine, as on machines that
+// are containers themselves: there the plain process measures the same.
+func (p Proof) contained() (command []string, by string) {
+	if p.Image == "" {
+		return nil, ""
+	}
+	for _, e := range engines {
+		path, err := exec.LookPath(e.name)
+		if err != nil {
+			continue
+		}
+		command = append([]string{path, "run", "--rm", "--read-only", "--network=none", "--cap-drop=all", "--security-opt=no-new-privileges"}, e.gpus...)
+		return append(append(command, p.Image), p.arguments()...), e.name
+	}
+	return nil, ""
 }
 
-func (f finding) String() string {
-	s := f.Cause
-	if f.Class != "" {
-		s = f.Class + ": " + s
+// arguments are the command's without its program, which the image brings itself.
+func (p Proof) arguments() []string {
+	if i := slices.Index(p.Command, "run"); i >= 0 {
+		return p.Command[i:]
 	}
-	if f.Detail != "" {
-		s += ": " + f.Detail
-	}
-	if f.Want != "" || f.Got != "" {
-		s += fmt.Sprintf(" is %s, expected %s", f.Got, f.Want)
-	}
-	return s
+	return []string{"run", "--backend=cuda"}
 }
 
-// mostCauses keeps a fact small whatever a runner prints.
-const mostCauses = 32
-
-func measured(machine string, out []byte) (events.BenchmarkFinished, error) {
-	var p printed
-	if err := json.Unmarshal(out, &p); err != nil {
+// printed reads the runner's fact.
+func printed(out []byte) (events.BenchmarkFinished, error) {
+	e, err := events.Decode(bytes.TrimSpace(out))
+	if err != nil {
 		return events.BenchmarkFinished{}, fmt.Errorf("read the benchmark's result: %w", err)
 	}
-	f := events.BenchmarkFinished{
-		Machine: machine, Nonce: p.Nonce, Backend: p.Backend, Suite: p.Suite, Verdict: p.Verdict,
-		Elapsed: time.Duration(p.Elapsed * float64(time.Second)),
-	}
-	if p.Product.Verified {
-		f.Product = strconv.FormatFloat(p.Product.Checksum, 'g', -1, 64)
-	}
-	causes := p.Causes
-	for _, d := range p.Devices {
-		dev := events.Device{Name: d.Name, UUID: d.UUID, Measured: d.Measured, Rated: d.Rated}
-		if d.Rated > 0 {
-			dev.Ratio = d.Measured / d.Rated
-		}
-		if d.Lower != nil && d.Upper != nil {
-			dev.Lower, dev.Upper = *d.Lower, *d.Upper
-		}
-		f.Devices = append(f.Devices, dev)
-		causes = append(causes, d.Causes...)
-	}
-	for _, c := range causes[:min(len(causes), mostCauses)] {
-		f.Causes = append(f.Causes, strings.ToValidUTF8(c.String(), "?"))
+	f, ok := e.Data.(events.BenchmarkFinished)
+	if !ok {
+		return f, fmt.Errorf("the benchmark printed %s", e.Data.Kind())
 	}
 	return f, nil
 }

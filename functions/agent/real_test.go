@@ -97,7 +97,7 @@ func (r *real) boot() {
 	}
 	r.a, err = agent.New(r.cfg, agent.Deps{
 		Runner: agent.NewProcesses(r.dir, fn.Clock{}, os.Environ()), Saver: agent.Checkpoints{Store: r.store},
-		Bench: agent.Proof{self, "bench"}, Power: r, Disk: agent.Dir(r.dir), Watch: r.watch,
+		Bench: agent.Proof{Command: []string{self, "bench"}}, Power: r, Disk: agent.Dir(r.dir), Watch: r.watch,
 		Log: func(_ context.Context, workload string, epoch uint64, last bool) error {
 			if r.log == nil {
 				return nil
@@ -338,20 +338,26 @@ func TestJobDoesNotSeeTheAgentsCredentials(t *testing.T) {
 
 // fakeBench prints what the benchmark runner prints, or fails.
 func fakeBench() *cobra.Command {
-	var nonce, suite string
-	var asJSON bool
-	c := &cobra.Command{Use: "bench", RunE: func(cmd *cobra.Command, _ []string) error {
-		if nonce == "broken" {
+	var nonce, suite, machine string
+	var event bool
+	c := &cobra.Command{Use: "bench", Args: cobra.ArbitraryArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		if nonce == "broken" || !event {
 			return fmt.Errorf("no driver")
 		}
-		_, err := fmt.Fprintf(cmd.OutOrStdout(), `{"schema":1,"nonce":%q,"backend":"cpu","suite":%q,"elapsed":0.5,"verdict":"pass",
-			"devices":[{"name":"cpu","measured_tflops":0.96,"rated_tflops":1.0,"lower95":0.95,"upper95":0.97,
-			"causes":[{"cause":"unsteady","class":"note","detail":"7 %% apart"}]}],"product":{"verified":true,"checksum":12.5}}`, nonce, suite)
+		b, err := events.Encode(events.New("local", "benchrunner", t0, events.BenchmarkFinished{
+			Machine: machine, Nonce: nonce, Backend: "cpu", Suite: suite, Size: 128, Elapsed: 500 * time.Millisecond, Verdict: "pass",
+			Devices: []events.Device{{Name: "cpu", Measured: 0.96, Rated: 1, Ratio: 0.96, Lower: 0.95, Upper: 0.97, Checksum: 12.5}},
+			Causes:  []string{"note: unsteady: 7 % apart"},
+		}))
+		if err == nil {
+			_, err = cmd.OutOrStdout().Write(b)
+		}
 		return err
 	}}
 	c.Flags().StringVar(&nonce, "nonce", "", "")
 	c.Flags().StringVar(&suite, "suite", "", "")
-	c.Flags().BoolVar(&asJSON, "json", false, "")
+	c.Flags().StringVar(&machine, "machine", "", "")
+	c.Flags().BoolVar(&event, "event", false, "")
 	return c
 }
 
@@ -362,8 +368,8 @@ func TestBenchmarkRunsOncePerNonceAndIsAnsweredAgain(t *testing.T) {
 	r.order(o)
 	got := until(r, some[events.BenchmarkFinished])
 	want := events.BenchmarkFinished{
-		Machine: "m1", Nonce: "n1", Backend: "cpu", Suite: "quick", Elapsed: 500 * time.Millisecond, Verdict: "pass", Product: "12.5",
-		Devices: []events.Device{{Name: "cpu", Measured: 0.96, Rated: 1, Ratio: 0.96, Lower: 0.95, Upper: 0.97}},
+		Machine: "m1", Nonce: "n1", Backend: "cpu", Suite: "quick", Size: 128, Elapsed: 500 * time.Millisecond, Verdict: "pass", Ran: "process",
+		Devices: []events.Device{{Name: "cpu", Measured: 0.96, Rated: 1, Ratio: 0.96, Lower: 0.95, Upper: 0.97, Checksum: 12.5}},
 		Causes:  []string{"note: unsteady: 7 % apart"},
 	}
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -378,5 +384,58 @@ func TestBenchmarkRunsOncePerNonceAndIsAnsweredAgain(t *testing.T) {
 	r.order(fleet.Order{Number: 2, Benchmark: &fleet.Benchmark{Nonce: "broken", Suite: "quick"}})
 	if f := until(r, some[events.BenchmarkFinished]); !strings.Contains(f.Error, "no driver") || f.Nonce != "broken" {
 		t.Errorf("got %+v, want the runner's error", f)
+	}
+}
+
+func TestTheBenchmarkRunsInAContainerWhereAnEngineIs(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	// An engine that runs the image's program, which is this binary; and one that cannot run anything.
+	works := "#!/bin/sh\necho \"$@\" >\"$LOG\"\nwhile [ \"$1\" != run ] || [ $# -gt 40 ]; do shift; done\nshift\n" +
+		"while [ \"$1\" != run ]; do shift; done\nexec \"" + self + "\" bench \"$@\"\n"
+	broken := "#!/bin/sh\nexit 125\n"
+	proof := agent.Proof{Command: []string{self, "bench", "run", "--suite", "full"}, Image: "registry/benchrunner"}
+	for name, c := range map[string]struct {
+		engine, script string
+		image          string
+		by             string
+	}{
+		"podman":                        {"podman", works, proof.Image, "podman"},
+		"nerdctl":                       {"nerdctl", works, proof.Image, "nerdctl"},
+		"an engine that cannot run":     {"docker", broken, proof.Image, "process"},
+		"no engine, inside a container": {"", "", proof.Image, "process"},
+		"no image":                      {"podman", works, "", "process"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if c.engine != "" {
+				if err := os.WriteFile(filepath.Join(dir, c.engine), []byte(c.script), 0o755); err != nil {
+					t.Fatal(err)
+				}
+			}
+			log := filepath.Join(dir, "log")
+			t.Setenv("PATH", dir+":/nowhere")
+			t.Setenv("LOG", log)
+			p := proof
+			p.Image = c.image
+			got, err := p.Run(context.Background(), "m1", fleet.Benchmark{Nonce: "n1", Suite: "quick"})
+			if err != nil || got.Ran != c.by || got.Nonce != "n1" || got.Suite != "quick" || got.Machine != "m1" {
+				t.Errorf("got %+v, %v, want it run by %s", got, err, c.by)
+			}
+			asked, _ := os.ReadFile(log)
+			if c.by == "process" {
+				if len(asked) > 0 {
+					t.Errorf("the engine was asked: %s", asked)
+				}
+				return
+			}
+			for _, part := range []string{"--read-only", "--network=none", "--cap-drop=all", "registry/benchrunner run --suite full --event --machine=m1 --nonce=n1"} {
+				if !strings.Contains(string(asked), part) {
+					t.Errorf("no %q in %s", part, asked)
+				}
+			}
+		})
 	}
 }

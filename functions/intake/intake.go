@@ -30,6 +30,7 @@ type file struct {
 	Name               string            `yaml:"name"`
 	Run                command           `yaml:"run"`
 	Env                map[string]string `yaml:"env"`
+	Tags               map[string]string `yaml:"tags"`
 	GPUs               int               `yaml:"gpus"`
 	Models             []string          `yaml:"models"`
 	Clouds             []string          `yaml:"clouds"`
@@ -104,7 +105,7 @@ func decode(b []byte, f *file) (err error) {
 // spec checks field by field, in the order of the file.
 func (f file) spec(now time.Time) (fleet.Spec, error) {
 	s := fleet.Spec{
-		Name: f.Name, Run: f.Run, Env: f.Env, GPUs: f.GPUs, Models: f.Models, Clouds: f.Clouds,
+		Name: f.Name, Run: f.Run, Env: f.Env, Tags: f.Tags, GPUs: f.GPUs, Models: f.Models, Clouds: f.Clouds,
 		Steps: f.Steps, DeadlineOverBudget: f.DeadlineOverBudget,
 	}
 	var err error

@@ -55,7 +55,7 @@ func spec(name string, seed, steps int) fleet.Spec {
 }
 
 // bubble runs a story in fake time. The cloud's clock, launcher and names are set here.
-func bubble(t *testing.T, c fake.Config, story func(t *testing.T, b *bed)) {
+func bubble(t *testing.T, c fake.Config, story func(t *testing.T, b *bed), before ...func(*bed)) {
 	t.Helper()
 	// The packer keeps channels for its life, which must not belong to the first bubble.
 	packed, err := new(fleet.Encoder).Encode(fleet.New("f", "install"))
@@ -65,10 +65,10 @@ func bubble(t *testing.T, c fake.Config, story func(t *testing.T, b *bed)) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	natstest.Bubble(t, func(t *testing.T, s *embedded.Server) { story(t, newBed(t, s, c)) })
+	natstest.Bubble(t, func(t *testing.T, s *embedded.Server) { story(t, newBed(t, s, c, before...)) })
 }
 
-func newBed(t *testing.T, s *embedded.Server, c fake.Config) *bed {
+func newBed(t *testing.T, s *embedded.Server, c fake.Config, before ...func(*bed)) *bed {
 	nc, js := natstest.Connect(t, s)
 	h, err := host.New(nc, host.Options{Fleet: "f"})
 	if err != nil {
@@ -77,6 +77,9 @@ func newBed(t *testing.T, s *embedded.Server, c fake.Config) *bed {
 	b := &bed{
 		t: t, log: &agenttest.Log{}, saved: &agenttest.Store{}, machines: map[string]*rented{},
 		deck: &deck{ring: &ring{fleet: "f", install: "install", policy: demoPolicy, server: s, nc: nc, js: js, host: h}},
+	}
+	for _, set := range before {
+		set(b)
 	}
 	c.Launcher = fake.Callbacks{OnBoot: b.boot, OnKill: b.kill}
 	c.Now = b.clock.Now

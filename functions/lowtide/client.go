@@ -27,6 +27,7 @@ import (
 	"lowtide/shared/fn"
 	host "lowtide/shared/fn/jetstream"
 	"lowtide/shared/plan"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/store"
 )
 
@@ -134,7 +135,7 @@ func (c *client) fleet(ctx context.Context) (*fleet.Fleet, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	var f *fleet.Fleet
-	states, err := store.Existing(ctx, c.js, fleetsBucket)
+	states, err := store.Bind(ctx, c.js, fleetsBucket)
 	if err == nil {
 		f, _, err = rebalance.Fleet(ctx, states, c.Fleet)
 	}
@@ -355,9 +356,11 @@ func planCommand() *cobra.Command {
 
 // explained is one workload's decision.
 type explained struct {
-	Workload string      `json:"workload"`
-	Reason   string      `json:"reason"`
-	Plan     *fleet.Plan `json:"plan,omitempty"`
+	Workload string        `json:"workload"`
+	Reason   string        `json:"reason"`
+	Plan     *fleet.Plan   `json:"plan,omitempty"`
+	Stop     bool          `json:"stop,omitempty"` // it would be saved and stopped, to wait
+	Options  []plan.Option `json:"options,omitempty"`
 }
 
 func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
@@ -366,7 +369,7 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 		return err
 	}
 	var val []byte
-	b, err := store.Existing(cmd.Context(), c.js, marketBucket)
+	b, err := store.Bind(cmd.Context(), c.js, marketBucket)
 	if err == nil {
 		val, _, err = b.Get(cmd.Context(), fleet.MarketKey)
 	}
@@ -380,19 +383,19 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 	if err != nil {
 		return nobody(fmt.Errorf("read market: %w", err))
 	}
-	book := plan.NewBook(&m)
+	book, by := plan.NewBook(&m), pool.Solving{Tables: pool.NewTables(rebalance.TablesLimit)}
 	out := []explained{}
 	for _, name := range fleet.Sorted(f.Workloads) {
 		w := f.Workloads[name]
 		if w.Phase != fleet.Accepted {
 			continue
 		}
-		d := plan.Decide(f, book, c.Policy, w, c.clock.Now())
-		e := explained{Workload: name, Reason: d.Reason}
+		d := plan.Decide(f, book, by, c.Policy, w, c.clock.Now())
+		e := explained{Workload: name, Reason: d.Reason, Stop: d.Stop, Options: d.Options}
 		if d.Plan.Action != "" {
 			e.Plan = &d.Plan
 		}
-		if e.Plan != nil || explain {
+		if e.Plan != nil || e.Stop || explain {
 			out = append(out, e)
 		}
 	}
@@ -402,12 +405,39 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 		}
 		for _, e := range out {
 			what := "stays as it is"
-			if e.Plan != nil {
+			switch {
+			case e.Plan != nil:
 				what = "would buy " + e.Plan.Offers[0].String()
+			case e.Stop:
+				what = "would save and stop, to wait"
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\n", e.Workload, what, e.Reason)
+			if explain {
+				printOptions(w, e.Options)
+			}
 		}
 	})
+}
+
+// printOptions shows what was weighed.
+func printOptions(w io.Writer, options []plan.Option) {
+	if len(options) == 0 {
+		return
+	}
+	fmt.Fprintln(w, "\tOPTION\tEXPECTED USD\tUSD/H\tTO BE HAD OR AWAY FOR\tENDS WITHIN 1 H\t")
+	for _, o := range options {
+		cost, hourly, since, ends := "-", "-", "-", "-"
+		if c, known := o.Expected.Get(); known {
+			cost = fmt.Sprintf("%.3f", c)
+		}
+		if o.Hourly > 0 {
+			hourly = fmt.Sprintf("%.4f", o.Hourly)
+		}
+		if o.Since > 0 {
+			since, ends = story.Short(o.Since), fmt.Sprintf("%.0f %%", 100*o.Lost)
+		}
+		fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s\t%s\n", o.What, cost, hourly, since, ends, o.Why)
+	}
 }
 
 func pauseCommand() *cobra.Command {

@@ -103,7 +103,7 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 	deps := agent.Deps{
 		Runner: agent.NewProcesses(filepath.Join(s.Dir, "work"), s.Clock, os.Environ()),
 		Saver:  agent.Checkpoints{Store: store},
-		Bench:  agent.Proof(s.Bench),
+		Bench:  s.Bench,
 		Power:  agent.Shutdown(s.PowerOff),
 		Disk:   agent.Dir(s.Dir),
 		Newest: func(ctx context.Context) (events.OrderGiven, bool, error) {

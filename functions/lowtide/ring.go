@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -15,6 +13,8 @@ import (
 	"lowtide/functions/census"
 	"lowtide/functions/ledger"
 	embedded "lowtide/functions/lowtide/nats"
+	"lowtide/functions/notify"
+	"lowtide/functions/notify/settings"
 	"lowtide/functions/prices"
 	"lowtide/functions/provision"
 	"lowtide/functions/rebalance"
@@ -40,6 +40,7 @@ type ring struct {
 	era     string
 	clock   fn.Clock
 	policy  plan.Policy
+	told    settings.Settings // whom to tell what
 	server  *embedded.Server
 	nc      *nats.Conn
 	js      jetstream.JetStream
@@ -53,15 +54,16 @@ type ringOptions struct {
 	install string
 	clock   fn.Clock
 	policy  plan.Policy
+	told    settings.Settings
 	durable bool // every message is on disk before it is acknowledged
 }
 
 // startRing starts NATS and the streams.
 func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
-	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy}
+	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told}
 	door := door{}
 	if o.durable {
-		r.era = strings.ToLower(rand.Text()[:4])
+		r.era = rebalance.NewEra()
 		if door, err = readDoor(o.dir); err != nil {
 			return nil, err
 		}
@@ -119,7 +121,7 @@ func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[
 	fns := []fn.Function{
 		prices.New("prices", []string{r.fleet}, []provider.Provider{cloud}, market, objects, prices.Options{Now: r.clock.Now}),
 		census.New("census", r.install, cloud, claims, bucket("census"), census.Options{Now: r.clock.Now, Fleet: r.fleet}),
-		verify.New(bucket("benchmarks"), r.clock.Real),
+		verify.New(bucket("benchmarks"), verify.Options{Real: r.clock.Real}),
 		rebalance.New(rebalance.Config{
 			Fleet: r.fleet, Install: r.install, Era: r.era, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Batch: 128,
 		}).Function(),
@@ -127,7 +129,13 @@ func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[
 		provision.Twins("provision-twins", cloud, claims, carry),
 		ledger.New(r.fleet, bucket("ledger")),
 	}
-	return fns, firstErr
+	tell, err := notify.New(notify.Config{
+		Fleet: r.fleet, Books: bucket("notify"), Places: r.told.Places, Words: r.told.Words, Links: r.told.Links, Real: r.clock.Real,
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(fns, tell...), firstErr
 }
 
 // tick says clock.ticked at once, so that nobody waits for the first prices, and then until ctx ends.

@@ -40,6 +40,7 @@ var demoPolicy = plan.Policy{
 
 type runFlags struct {
 	data, state, cloud string
+	notify             string
 	speed              float64
 	limit, lease       time.Duration
 	seed               uint64
@@ -82,6 +83,7 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.data, "data", "", "directory of recorded spot traces to replay; empty: the built-in market model")
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
+	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
 	cmd.Flags().DurationVar(&f.lease, "lease", demoPolicy.Lease, "after this long without contact a machine saves and ends itself, in market time")
@@ -257,9 +259,13 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 			d.end(true)
 		}
 	}()
+	told, err := f.told()
+	if err != nil {
+		return nil, err
+	}
 	policy := demoPolicy
 	policy.Lease = f.lease
-	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, durable: f.state != ""}); err != nil {
+	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, durable: f.state != ""}); err != nil {
 		return nil, err
 	}
 	var url string
@@ -300,7 +306,7 @@ func (d *deck) storeLost(ctx context.Context, used bool) (bool, error) {
 	if !used {
 		return false, nil
 	}
-	states, err := store.Existing(ctx, d.js, fleetsBucket)
+	states, err := store.Bind(ctx, d.js, fleetsBucket)
 	if err != nil {
 		return false, err
 	}

@@ -7,36 +7,22 @@ import (
 	"math"
 	"time"
 
-	"lowtide/events"
 	"lowtide/shared/fleet"
-	"lowtide/shared/fn"
 )
 
 const (
 	absurd      = 20             // times off: not a price
 	trustFor    = 24 * time.Hour // a price before is compared with for so long
 	hazardAfter = 10.0           // machine-hours of a pool before its hazard is told
-	doneFor     = 48 * time.Hour // an ended machine is remembered
+	leastGPU    = 0.01           // USD for an hour of one GPU: less is no price
+	mostGPU     = 150.0
+	rounding    = 0.01 // spot may be so much above on demand
 )
 
-// normalise turns quotes into USD an instance-hour, or into unknown where the quote cannot be true.
+// normalise turns quotes into what this user pays, or into unknown where the quote cannot be true, or has not been
+// near what was trusted a while ago.
 func (p *prices) normalise(b *Book, offers []fleet.Offer, now time.Time) []fleet.Offer {
-	onDemand := map[string]float64{} // by type, the cheapest of what was quoted
-	for i := range offers {
-		o := &offers[i]
-		h, err := p.opts.Rates.Hourly(o.Price, o.GPUs)
-		o.Hourly = fleet.Maybe[fleet.Money]{}
-		if err != nil || h.Amount.Sign() <= 0 {
-			continue
-		}
-		o.Hourly = fleet.Known(h)
-		if o.Market == fleet.OnDemand {
-			key := o.Cloud + "/" + o.Type
-			if was := onDemand[key]; was == 0 || h.Float() < was {
-				onDemand[key] = h.Float()
-			}
-		}
-	}
+	offers, _ = Judge(p.opts.Book, offers, now)
 	for i := range offers {
 		o := &offers[i]
 		price, ok := o.PerHour()
@@ -44,13 +30,87 @@ func (p *prices) normalise(b *Book, offers []fleet.Offer, now time.Time) []fleet
 			continue
 		}
 		was := b.Trusted[o.Pool()]
-		if off(price, was.Hourly) && now.Sub(was.At) < trustFor || o.Market != fleet.OnDemand && off(price, onDemand[o.Cloud+"/"+o.Type]) {
+		if off(price, was.Hourly) && now.Sub(was.At) < trustFor {
 			o.Hourly = fleet.Maybe[fleet.Money]{}
 			continue
 		}
 		b.Trusted[o.Pool()] = Trusted{price, now}
 	}
 	return offers
+}
+
+// Judge sets what each offer costs this user an hour, in USD, and says by pool why a quote is not believed: its Hourly
+// is unknown then, and it must not be planned on. It judges one cloud's offers together:
+//
+//   - a price that is not above zero, in no currency, or in one without an exchange rate;
+//   - less than 0.01 or more than 150 USD for an hour of one GPU;
+//   - spot or reserved that is 20 times off what the type costs on demand anywhere;
+//   - spot above on demand in the same place, by more than rounding: a fault of data, as a rule;
+//   - all spot, where most of ten or more spot prices equal on demand to the cent: the column was copied.
+func Judge(book fleet.Book, offers []fleet.Offer, now time.Time) ([]fleet.Offer, map[string]string) {
+	why := map[string]string{}
+	onDemand, here := map[string]float64{}, map[string]float64{} // cheapest by type; by type and place
+	for i := range offers {
+		o := &offers[i]
+		_, mine, err := book.Hourly(*o, now)
+		o.Hourly = fleet.Maybe[fleet.Money]{}
+		if err != nil {
+			why[o.Pool()] = err.Error()
+			continue
+		}
+		if each := mine.Float() / float64(max(o.GPUs, 1)); o.GPUs > 0 && (each < leastGPU || each > mostGPU) {
+			why[o.Pool()] = fmt.Sprintf("%.4f USD for an hour of one GPU is not plausible", each)
+			continue
+		}
+		o.Hourly = fleet.Known(mine)
+		if o.Market == fleet.OnDemand {
+			lowest(onDemand, o.Cloud+"/"+o.Type, mine.Float())
+			lowest(here, place(*o), mine.Float())
+		}
+	}
+	spot, equal := 0, 0
+	for i := range offers {
+		o := &offers[i]
+		price, ok := o.PerHour()
+		if !ok || o.Market == fleet.OnDemand {
+			continue
+		}
+		there := here[place(*o)]
+		if o.Market == fleet.Spot && there > 0 {
+			spot++
+			if math.Abs(price-there) < 0.00005 {
+				equal++
+			}
+		}
+		switch {
+		case off(price, onDemand[o.Cloud+"/"+o.Type]):
+			why[o.Pool()] = fmt.Sprintf("%.4f USD/h is %d times off what the type costs on demand", price, absurd)
+		case o.Market == fleet.Spot && there > 0 && price > there*(1+rounding):
+			why[o.Pool()] = fmt.Sprintf("spot at %.4f USD/h is above on demand at %.4f", price, there)
+		default:
+			continue
+		}
+		o.Hourly = fleet.Maybe[fleet.Money]{}
+	}
+	if spot >= 10 && equal > spot/2 {
+		for i := range offers {
+			if o := &offers[i]; o.Market == fleet.Spot {
+				o.Hourly = fleet.Maybe[fleet.Money]{}
+				why[o.Pool()] = fmt.Sprintf("%d of %d spot prices equal on demand to the cent: the spot feed is not believed", equal, spot)
+			}
+		}
+	}
+	return offers, why
+}
+
+func place(o fleet.Offer) string {
+	return o.Cloud + "/" + o.Account + "/" + o.Region + "/" + o.Zone + "/" + o.Type
+}
+
+func lowest(m map[string]float64, key string, v float64) {
+	if was, ok := m[key]; !ok || v < was {
+		m[key] = v
+	}
 }
 
 // off says that two known prices cannot both be right.
@@ -143,90 +203,4 @@ func (p *prices) differ(was, is []told) (matters bool, summary string) {
 		note(2, pool+" is not sold any more")
 	}
 	return matters, summary
-}
-
-// count takes one fact into the history of its pool.
-func (b *Book) count(d fn.Delivery) {
-	if d.Event.Dry {
-		return // nothing was bought, and nothing refused
-	}
-	switch e := d.Event.Data.(type) {
-	case events.InstanceLaunched:
-		b.refused(e.Refused)
-		b.launched(d.Event.Fleet+"/"+e.Machine, e)
-	case events.PlanFailed:
-		b.refused(e.Refused)
-	case events.InstanceInterrupted:
-		b.interrupted(d.Event.Fleet+"/"+e.Machine, e)
-	case events.InstanceEnded:
-		b.ended(d.Event.Fleet+"/"+e.Machine, e, d.At)
-	}
-}
-
-func (b *Book) launched(key string, e events.InstanceLaunched) {
-	_, runs := b.Live[key]
-	if _, done := b.Done[key]; runs || done {
-		return // said again
-	}
-	b.pool(e.Offer.Pool()).Launches++
-	b.Live[key] = Live{ID: e.ID, Pool: e.Offer.Pool(), Since: e.At}
-}
-
-func (b *Book) interrupted(key string, e events.InstanceInterrupted) {
-	for k, l := range b.Live { // a cloud's own notice has its id alone
-		if k == key || e.ID != "" && l.ID == e.ID {
-			l.Interrupted = true
-			b.Live[k] = l
-		}
-	}
-}
-
-func (b *Book) ended(key string, e events.InstanceEnded, at time.Time) {
-	l, runs := b.Live[key]
-	if !runs {
-		return // told before
-	}
-	past := b.pool(l.Pool)
-	past.Hours += max(e.At.Sub(l.Since).Hours(), 0)
-	if l.Interrupted || e.Why == "interrupted" {
-		past.Interruptions++
-	}
-	delete(b.Live, key)
-	b.Done[key] = at
-	for k, t := range b.Done {
-		if at.Sub(t) > doneFor {
-			delete(b.Done, k)
-		}
-	}
-}
-
-func (b *Book) pool(name string) *fleet.PoolPast {
-	if b.Pools[name] == nil {
-		b.Pools[name] = &fleet.PoolPast{}
-	}
-	return b.Pools[name]
-}
-
-func (b *Book) refused(list []events.Refused) {
-	for _, r := range list {
-		if r.Why == "no_capacity" { // other refusals are the account's or our own, not the pool's
-			b.pool(r.Pool).Refusals++
-		}
-	}
-}
-
-// past adds the hours of the machines that still run, or long runs would look as if they never were.
-func (b *Book) past(now time.Time) map[string]*fleet.PoolPast {
-	out := map[string]*fleet.PoolPast{}
-	for pool, p := range b.Pools {
-		sum := *p
-		out[pool] = &sum
-	}
-	for _, key := range fleet.Sorted(b.Live) {
-		l := b.Live[key]
-		if out[l.Pool] != nil {
-			out[l.Pool].Hours += max(now.Sub(l.Since).Hours(), 0)
-		}
-	}
-	return out
 }

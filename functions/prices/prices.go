@@ -6,9 +6,14 @@
 //   - price.changed is said for a change that matters: a price that moved by Options.Matters, a pool that came, went, ran
 //     out or has stock again. Its digest is that of the region's offers in the object store.
 //   - A cloud that cannot be asked keeps its last offers; their age is told by Book.Age.
-//   - A price that cannot be true is never planned on: not above zero, without an exchange rate, or more than 20 times
-//     off what the pool cost before, or what the type costs on demand. Its Hourly is unknown, and the summary says why.
+//   - A price that cannot be true is never planned on (Judge, and 20 times off what the pool cost a day before). Its
+//     Hourly is unknown, and the summary says so. What must be paid for a term, used or not, is not planned on either.
+//   - An account that sold something and now answers with nothing is not believed: it keeps its last offers.
 //   - Purchases, refusals, hours and interruptions are counted once each, by their place in the stream.
+//   - Of each spot pool it is known since when it is to be had, or not, how much of the last day it was, how often it went
+//     against what is ordinary, and its usual price. A stock that a cloud does not tell is taken from purchases,
+//     refusals, interruptions and machines that live.
+//   - What benchmarks measured goes into each offer's speed, and so into its price per hour of useful work.
 //
 // It does not choose. A fact that it could not publish is said again when its message comes again.
 package prices
@@ -37,7 +42,7 @@ type Options struct {
 	Now     func() time.Time // lowtide's time; time.Now
 	Every   time.Duration    // least time between two questions to one account; 20 s
 	Matters float64          // a price change that is told, as a share; 0.005
-	Rates   fleet.Rates      // to USD; none are needed for prices in USD
+	Book    fleet.Book       // exchange rates, the user's deals and own quotes; the zero Book pays what is quoted, in USD
 	Batch   int              // most facts in one call; 100
 }
 
@@ -52,7 +57,7 @@ func New(source string, fleets []string, accounts []provider.Provider, market st
 	opts.Batch = cmp.Or(max(opts.Batch, 0), 100)
 	p := &prices{source, fleets, accounts, market, offers, opts}
 	f := fn.Fold("prices", opts.Batch, []events.Kind{
-		"clock.ticked", "instance.launched", "instance.ended", "instance.interrupted", "plan.failed",
+		"clock.ticked", "instance.launched", "instance.ended", "instance.interrupted", "plan.failed", "instance.verified", "instance.rejected",
 	}, p.handle)
 	f.Slow = time.Minute
 	return f
@@ -75,10 +80,11 @@ type Book struct {
 	Failed  map[string]string          `json:"failed,omitempty"` // cloud/account that did not answer last: provider.Word
 	Offers  map[string]fleet.Offer     `json:"offers"`           // by pool
 	Trusted map[string]Trusted         `json:"trusted"`
-	Said    map[string]Said            `json:"said"`  // cloud/region
-	Pools   map[string]*fleet.PoolPast `json:"pools"` // machines that have ended
-	Live    map[string]Live            `json:"live"`  // machines that run, by fleet/machine
-	Done    map[string]time.Time       `json:"done"`  // machines that have ended lately: their facts may come again
+	Said    map[string]Said            `json:"said"`             // cloud/region
+	Pools   map[string]*fleet.PoolPast `json:"pools"`            // machines that have ended
+	Live    map[string]Live            `json:"live"`             // machines that run, by fleet/machine
+	Done    map[string]time.Time       `json:"done"`             // machines that have ended lately: their facts may come again
+	Speeds  map[string]*Speed          `json:"speeds,omitempty"` // by pool
 }
 
 // Trusted is the last price of a pool that could be true, USD an hour.
@@ -105,6 +111,8 @@ type told struct {
 type Live struct {
 	ID          string    `json:"id"` // the cloud's
 	Pool        string    `json:"pool"`
+	Type        string    `json:"type,omitempty"`  // cloud/type
+	Proof       string    `json:"proof,omitempty"` // nonce of the last benchmark that was counted: verdicts are said again
 	Since       time.Time `json:"since"`
 	Interrupted bool      `json:"interrupted,omitempty"`
 }
@@ -136,6 +144,7 @@ func Read(ctx context.Context, market store.Bucket) (*Book, uint64, error) {
 	make0(&b.Pools)
 	make0(&b.Live)
 	make0(&b.Done)
+	make0(&b.Speeds)
 	return b, rev, nil
 }
 
@@ -200,16 +209,38 @@ func (p *prices) ask(ctx context.Context, b *Book, now time.Time) {
 			b.Failed[key] = provider.Word(err)
 			continue
 		}
+		if len(offers) == 0 && b.sells(tr.Cloud, tr.Account) {
+			b.Failed[key] = "empty"
+			continue
+		}
+		for _, o := range p.opts.Book.Prices {
+			if o.Cloud == tr.Cloud {
+				o.Account = tr.Account
+				offers = append(offers, o)
+			}
+		}
+		seen := map[string]fleet.Offer{} // sold now, or before
 		for pool, o := range b.Offers {
 			if o.Cloud == tr.Cloud && o.Account == tr.Account {
+				seen[pool] = o
 				delete(b.Offers, pool)
 			}
 		}
 		for _, o := range p.normalise(b, offers, now) {
-			b.Offers[o.Pool()] = o
+			b.Offers[o.Pool()], seen[o.Pool()] = o, o
 		}
+		b.looks(seen, now)
 		b.Asked[key] = now
 	}
+}
+
+func (b *Book) sells(cloud, account string) bool {
+	for _, o := range b.Offers {
+		if o.Cloud == cloud && o.Account == account {
+			return true
+		}
+	}
+	return false
 }
 
 // save writes the book, and then the market that follows from it. A crash between the two is made good by the next
@@ -243,7 +274,7 @@ func (p *prices) save(ctx context.Context, b *Book, rev uint64, now time.Time) e
 
 // markets is what the decider plans on. It is as old as the account that answered longest ago.
 func (b *Book) markets(now time.Time) fleet.Markets {
-	m := fleet.Markets{AsOf: now, Pools: b.past(now)}
+	m, types := fleet.Markets{AsOf: now, Pools: b.past(now)}, b.types()
 	for _, at := range b.Asked {
 		if at.Before(m.AsOf) {
 			m.AsOf = at
@@ -251,6 +282,10 @@ func (b *Book) markets(now time.Time) fleet.Markets {
 	}
 	for _, pool := range fleet.Sorted(b.Offers) {
 		o := b.Offers[pool]
+		if o.Term > 0 {
+			continue // nobody commits to months by a plan
+		}
+		o.Speed = b.speed(o, types)
 		if past := m.Pools[pool]; past != nil && past.Hours >= hazardAfter {
 			o.Hazard = fleet.Known(float64(past.Interruptions) / past.Hours)
 		}

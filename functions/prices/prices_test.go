@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -172,8 +173,8 @@ func TestOnlyChangesThatMatterAreTold(t *testing.T) {
 	spot.Stock = fleet.Known(2)
 	step("", od, spot)
 	step("p3/spot is not sold any more", od)
-	step("not sold any more")
-	step("")
+	step("") // nothing at all is a feed that is broken, not a market that is gone
+	step("", od)
 }
 
 func TestAMarketThatSwingsBackIsToldAgain(t *testing.T) {
@@ -197,7 +198,7 @@ func TestAMarketThatSwingsBackIsToldAgain(t *testing.T) {
 
 func TestPricesAreInDollarsAnInstanceHour(t *testing.T) {
 	rates := fleet.Rates{AsOf: start, USD: map[fleet.Currency]decimal.Decimal{fleet.CNY: decimal.NewFromFloat(0.14)}}
-	b := newBench(t, nil, prices.Options{Rates: rates})
+	b := newBench(t, nil, prices.Options{Book: fleet.Book{Rates: rates}})
 	gpu, month, euro := offer("a", "p3", fleet.OnDemand, 0), offer("b", "p3", fleet.OnDemand, 2190), offer("c", "p3", fleet.OnDemand, 1)
 	gpu.Price, gpu.GPUs = fleet.Price{Amount: fleet.Money{Amount: decimal.NewFromInt(10), Currency: fleet.CNY}, Per: fleet.PerGPUHour}, 4
 	month.Price.Per = fleet.PerMonth
@@ -287,16 +288,87 @@ func TestEachFactCountsOnceInItsPool(t *testing.T) {
 	b.now = b.now.Add(time.Hour)
 	b.tick()
 	m := b.market()
-	if got, want := *m.Pools[o.Pool()], (fleet.PoolPast{Hours: 20, Interruptions: 1, Launches: 1}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
+	if got := *m.Pools[o.Pool()]; got.Hours != 20 || got.Interruptions != 1 || got.Refusals != 0 || got.Launches != 1 {
+		t.Errorf("got %+v, want 20 hours, one interruption and one launch", got)
 	}
-	if got, want := *m.Pools[other.Pool()], (fleet.PoolPast{Refusals: 2}); got != want {
-		t.Errorf("refused pool: got %+v, want %+v", got, want)
+	if got := *m.Pools[other.Pool()]; got.Hours != 0 || got.Interruptions != 0 || got.Refusals != 2 || got.Launches != 0 {
+		t.Errorf("refused pool: got %+v, want two refusals", got)
 	}
 	for _, of := range m.Offers {
 		if h, ok := of.Hazard.Get(); ok != (of.Zone == "a") || ok && h != 0.05 {
 			t.Errorf("%s: hazard %v %v, want 0.05 for the pool with 20 hours alone", of, h, ok)
 		}
+	}
+}
+
+func TestASpotPoolIsKnownByItsAgeItsLevelAndItsUsualPrice(t *testing.T) {
+	b := newBench(t, nil, prices.Options{})
+	show := func(stock int, usd float64) fleet.PoolPast {
+		o := offer("a", "p3", fleet.Spot, usd)
+		o.Stock = fleet.Known(stock)
+		b.shop.offers = []fleet.Offer{o, offer("c", "p3", fleet.OnDemand, 3)}
+		b.tick()
+		return *b.market().Pools[o.Pool()]
+	}
+	var p fleet.PoolPast
+	for range 120 {
+		p = show(3, 1)
+	}
+	if age := b.now.Sub(p.Since); !p.Up || age < 118*time.Minute || age > 121*time.Minute {
+		t.Errorf("up for two hours: got %v since %s, that is %s", p.Up, p.Since, age)
+	}
+	if p.Good != p.Seen || p.Seen < 1.8 || p.Seen > 2 || p.Ends != 0 || p.Due <= 0 || p.Usual != 1 {
+		t.Errorf("up for two hours: got %+v, want all that was seen good, nothing ended, something due, 1 USD", p)
+	}
+	due := p.Due
+	p = show(0, 1)
+	if p.Up || p.Ends != 1 || p.Due < due || b.now.Sub(p.Since) > time.Minute {
+		t.Errorf("gone: got %+v", p)
+	}
+	for range 60 {
+		p = show(0, 2)
+	}
+	if age := b.now.Sub(p.Since); p.Up || age < 60*time.Minute || age > 62*time.Minute || p.Ends > 1 || p.Usual <= 1 || p.Usual > 1.02 {
+		t.Errorf("gone for an hour: got %+v, age %s; want a usual price a little above 1", p, age)
+	}
+	if level := p.Good / p.Seen; level < 0.6 || level > 0.7 {
+		t.Errorf("level %.2f, want two hours of three", level)
+	}
+	if _, ok := b.market().Pools[offer("c", "p3", fleet.OnDemand, 3).Pool()]; ok {
+		t.Error("on-demand has a past")
+	}
+}
+
+func TestWhatACloudDoesNotTellIsTakenFromPurchasesRefusalsAndInterruptions(t *testing.T) {
+	b := newBench(t, nil, prices.Options{})
+	o := offer("a", "p3", fleet.Spot, 1)
+	b.shop.offers = []fleet.Offer{o}
+	b.tick()
+	past := func() fleet.PoolPast {
+		b.tick()
+		if p := b.market().Pools[o.Pool()]; p != nil {
+			return *p
+		}
+		return fleet.PoolPast{}
+	}
+	if p := past(); !p.At.IsZero() {
+		t.Errorf("nothing was tried: got %+v, want nothing known", p)
+	}
+	b.hear(events.PlanFailed{Refused: []events.Refused{{Pool: o.Pool(), Why: "no_capacity"}}})
+	if p := past(); p.Up || p.At.IsZero() {
+		t.Errorf("refused: got %+v", p)
+	}
+	b.now = b.now.Add(20 * time.Minute)
+	b.hear(events.InstanceLaunched{Machine: "m1", ID: "i-1", Offer: o, At: b.now})
+	for range 30 {
+		b.tick()
+	}
+	if p := past(); !p.Up || b.now.Sub(p.Since) < 30*time.Minute || p.Seen < 0.5 {
+		t.Errorf("a machine lives there: got %+v", p)
+	}
+	b.hear(events.InstanceInterrupted{Cloud: "fake", Account: "main", ID: "i-1"})
+	if p := past(); p.Up || p.Ends != 1 {
+		t.Errorf("interrupted: got %+v", p)
 	}
 }
 
@@ -331,5 +403,33 @@ func TestARecordedOrDrawnMarketIsToldAsItChanges(t *testing.T) {
 	}
 	if got := len(b.market().Offers); got != 6 {
 		t.Errorf("%d offers, want 6", got)
+	}
+}
+
+func TestMeasuredSpeedMakesASlowPoolDearPerUsefulHour(t *testing.T) {
+	b := newBench(t, nil, prices.Options{})
+	slow, fast, new, other := offer("a", "p3", fleet.Spot, 1), offer("b", "p3", fleet.Spot, 1), offer("c", "p3", fleet.Spot, 1), offer("d", "p4", fleet.Spot, 1)
+	b.shop.offers = []fleet.Offer{slow, fast, new, other}
+	for i, o := range []fleet.Offer{slow, fast, slow, fast} {
+		name := fmt.Sprint("m", i)
+		ratio := map[string]float64{"a": 0.6, "b": 1.0}[o.Zone]
+		proof := events.InstanceVerified{Machine: name, Nonce: "n", Ratio: ratio}
+		b.hear(events.InstanceLaunched{Machine: name, ID: name, Offer: o, At: b.now}, proof, proof) // a verdict is said again
+		b.hear(events.InstanceRejected{Machine: name, Nonce: "n2", Ratio: ratio})
+		b.hear(events.InstanceVerified{Machine: name, Nonce: "n3"}) // nothing was rated
+	}
+	b.tick()
+	for _, o := range b.market().Offers {
+		got, known := o.Speed.Get()
+		want := map[string]float64{"a": 4.0 / 6, "b": 5.6 / 6, "c": 0.8}[o.Zone] // 2 of the type's mean, 4 of their own
+		if o.Zone == "d" {
+			if known {
+				t.Errorf("a type that nobody measured has a speed of %v", got)
+			}
+			continue
+		}
+		if math.Abs(got-want) > 1e-9 {
+			t.Errorf("zone %s: got a speed of %v, want %v", o.Zone, got, want)
+		}
 	}
 }

@@ -188,7 +188,7 @@ func (p *provisioner) buy(ctx context.Context, s saying, h *held, seen *listing)
 // last one may have taken effect.
 func (p *provisioner) ask(ctx context.Context, s saying, h *held, offer fleet.Offer, before bool) (m provider.Machine, repeat bool, err error) {
 	want := provider.Request{
-		Token: token(h.Labels, offer), Name: h.Labels.Machine, Offer: offer, Labels: h.Labels, UserData: h.UserData, HardEnd: s.Plan.HardEnd,
+		Token: token(h.Labels, offer), Name: h.Labels.Machine, Offer: offer, Labels: h.Labels, UserData: h.UserData, Avoid: s.Plan.Avoid, HardEnd: s.Plan.HardEnd,
 	}
 	if !p.traits.Tokens {
 		var cancel context.CancelFunc
@@ -250,6 +250,7 @@ func readBack(got, asked fleet.Offer) fleet.Offer {
 	if got.Speed.IsZero() {
 		got.Speed = asked.Speed
 	}
+	got.Host, got.Marketplace = cmp.Or(got.Host, asked.Host), got.Marketplace || asked.Marketplace
 	if got.Hazard.IsZero() {
 		got.Hazard = asked.Hazard
 	}

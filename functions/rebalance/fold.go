@@ -64,15 +64,13 @@ func (d *Decider) fold(e events.Event) {
 			d.doom(m, e.EndsBy, e.Action+", noticed by "+e.Noticed)
 		}
 	case events.InstanceVerified:
-		if m := f.Machines[e.Machine]; m != nil && asked(m, e.Nonce) && m.Phase.Before(fleet.Verified) {
-			m.Phase = fleet.Verified
-		}
+		d.verified(e)
 	case events.InstanceRejected:
-		if m := f.Machines[e.Machine]; m != nil && asked(m, e.Nonce) && m.Phase.Before(fleet.Rejected) {
-			m.Phase, m.Cause = fleet.Rejected, e.Cause
-			d.refuse(m.Offer.Pool(), "rejected: "+e.Cause)
-		}
+		d.rejected(e)
 	case events.WorkloadStarted:
+		if m := f.Machines[e.Machine]; m != nil && e.Restore > 0 && e.Epoch > m.Run.Epoch {
+			d.startUp(m).Restore.Add(e.Restore)
+		}
 		d.restored(e)
 		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.Running, Step: e.Step})
 	case events.WorkloadProgressed:
@@ -121,7 +119,7 @@ func (d *Decider) accept(w *fleet.Workload) {
 	if d.book == nil {
 		return // settle tries again; the first price wakes us
 	}
-	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy, f.Now)
+	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy.Measured(f), f.Now)
 	if why != "" {
 		w.Phase, w.Why, w.Ended = fleet.Refused, why, f.Now
 		d.announce(events.WorkloadRefused{Workload: w.Spec.Name, Why: why})
@@ -297,7 +295,19 @@ func (d *Decider) ready(m *fleet.Instance, id string) {
 	m.ID = cmp.Or(m.ID, id)
 	if m.Phase.Before(fleet.Ready) {
 		m.Phase, m.ReadyAt = fleet.Ready, d.state.Now
+		if !m.Bought.IsZero() {
+			d.startUp(m).Boot.Add(m.ReadyAt.Sub(m.Bought))
+		}
 	}
+}
+
+// startUp is what is known of how long the machines of this one's cloud take to start.
+func (d *Decider) startUp(m *fleet.Instance) *fleet.StartUp {
+	cloud := m.Offer.Cloud
+	if d.state.StartUps[cloud] == nil {
+		d.state.StartUps[cloud] = &fleet.StartUp{}
+	}
+	return d.state.StartUps[cloud]
 }
 
 // heard takes all that an agent knows, so that no other fact of it need have arrived.
@@ -333,6 +343,9 @@ func (d *Decider) ran(machine string, r fleet.Run) {
 		return
 	}
 	w.Step = max(w.Step, r.Step)
+	if r.Phase == fleet.Running {
+		d.pace(w, m, r.Step)
+	}
 	if r.Phase == fleet.RunFailed {
 		d.crashed(w, m)
 	}

@@ -168,6 +168,8 @@ func (d *Decider) wake() time.Time {
 			if w := f.Workloads[m.Workload]; w != nil && w.On == m.Name && !m.Order.Stop {
 				sooner(m.EndsBy.Add(-w.SaveTook - d.cfg.Margin))
 			}
+		case m.Phase == fleet.Verified && m.Doubt == "":
+			sooner(d.proofDue(m))
 		case m.Phase == fleet.Launched && !m.Bought.IsZero():
 			sooner(m.Bought.Add(unreadyAfter + time.Second))
 		}

@@ -9,21 +9,26 @@
 //
 //	fold       a fact changes the state                        fold.go
 //	settle     what the state demands without a choice         settle.go
-//	plan.Make  what needs a choice: buying                     shared/plan
+//	plan.Make  what needs a choice: buying, waiting            shared/plan
+//	aside      the tables that it reckons with                 aside.go
 //	outbox     what must be said now, and when to wake         outbox.go
 package rebalance
 
 import (
+	"cmp"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"lowtide/events"
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
 	"lowtide/shared/plan"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/store"
 )
 
@@ -35,9 +40,13 @@ type Config struct {
 	States  store.Bucket // holds the fleet under its name
 	Market  store.Bucket // written by prices: under fleet.MarketKey
 	Policy  plan.Policy
+	Tables  *pool.Tables  // of expected costs, shared by whoever may; nil: its own
 	Margin  time.Duration // before a machine ends, beyond the time a save takes: design.md's 10 s
 	Suite   string        // benchmark suite that new machines run
 	Batch   int           // most facts folded at once
+
+	Reprove      time.Duration // a machine proves itself again after so long; 7 days, below 0: never
+	ReproveHosts time.Duration // and a stranger's, on a marketplace; 24 h, below 0: never
 }
 
 // hears is all that changes a fleet.
@@ -57,7 +66,14 @@ type Decider struct {
 	book  *plan.Book // nil: read it first
 	enc   fleet.Encoder
 	fresh bool // nothing has been said since this process began
+	aside aside
+
+	workloads order[*fleet.Workload]
+	machines  order[*fleet.Instance]
 }
+
+// NewEra is random, and short enough for the names that hold it.
+func NewEra() string { return strings.ToLower(rand.Text()[:4]) }
 
 // New makes a decider.
 func New(cfg Config) *Decider {
@@ -66,11 +82,23 @@ func New(cfg Config) *Decider {
 		cfg.Suite = "quick"
 	}
 	cfg.Batch = max(cfg.Batch, 1)
-	return &Decider{cfg: cfg}
+	cfg.Reprove = cmp.Or(cfg.Reprove, 7*24*time.Hour)
+	cfg.ReproveHosts = cmp.Or(cfg.ReproveHosts, 24*time.Hour)
+	if cfg.Tables == nil {
+		cfg.Tables = pool.NewTables(TablesLimit)
+	}
+	return &Decider{cfg: cfg, aside: aside{tables: cfg.Tables, cases: make(chan pool.Case, 64)}}
 }
 
+// TablesLimit bounds the memory of the tables of expected costs, in bytes; one takes 1 to 6 MB.
+const TablesLimit = 256 << 20
+
 // Function is what a host runs. Its durable consumer belongs to one fleet.
-func (d *Decider) Function() fn.Function { return fn.Fold("rebalance", d.cfg.Batch, hears, d.Handle) }
+func (d *Decider) Function() fn.Function {
+	f := fn.Fold("rebalance", d.cfg.Batch, hears, d.Handle)
+	f.Beside = d.aside.run
+	return f
+}
 
 // Fleet reads a fleet's state; a fleet that was never saved is empty.
 func Fleet(ctx context.Context, states store.Bucket, name string) (*fleet.Fleet, uint64, error) {
@@ -176,20 +204,29 @@ func (d *Decider) save(ctx context.Context) error {
 	return nil
 }
 
-// plan takes the planner's launches over, gives them ids and machines, and says whether there were any.
-func (d *Decider) plan() bool {
+// plan takes the planner's decisions over, gives its launches ids and machines, and says whether there were any.
+func (d *Decider) plan() (changed bool) {
 	f := d.state
 	if d.book == nil {
 		return false
 	}
-	plans, reviews := plan.Make(f, d.book, d.cfg.Policy, f.Now)
-	for name, at := range reviews {
-		f.Workloads[name].Review = at
+	for _, x := range plan.Make(f, d.book, &d.aside, d.cfg.Policy, f.Now) {
+		w := f.Workloads[x.Workload]
+		w.Review = x.Review
+		switch {
+		case x.Plan.Action != "":
+			d.adopt(&x.Plan)
+		case x.Stop:
+			d.saveAndStop(f.Machines[w.On], time.Time{})
+		case x.Keep:
+			d.release(w.Next, "given up: "+x.Reason)
+			w.Next = ""
+		default:
+			continue
+		}
+		changed = true
 	}
-	for i := range plans {
-		d.adopt(&plans[i])
-	}
-	return len(plans) > 0
+	return changed
 }
 
 // adopt makes a launch ours: the plan and its machine are in the state before anybody hears of them.
@@ -199,6 +236,7 @@ func (d *Decider) adopt(p *fleet.Plan) {
 	p.ID = d.id("p")
 	p.Machine = d.id(f.Name + "-m")
 	p.Approved = w.Spec.Autonomy == fleet.Act
+	p.Avoid = d.avoid(p.Cloud)
 	if w.Next != "" {
 		d.release(w.Next, "superseded: "+p.Score.Reason)
 	}

@@ -17,10 +17,10 @@ const (
 // settle draws all conclusions that need no choice: orders to machines, ends, epochs. It may run any number of times.
 func (d *Decider) settle() {
 	f := d.state
-	for _, name := range fleet.Sorted(f.Workloads) {
+	for _, name := range d.workloads.of(f.Workloads) {
 		d.settleWorkload(f.Workloads[name])
 	}
-	for _, name := range fleet.Sorted(f.Machines) {
+	for _, name := range d.machines.of(f.Machines) {
 		d.settleMachine(f.Machines[name])
 	}
 	for _, id := range fleet.Sorted(f.Plans) {
@@ -42,6 +42,7 @@ func (d *Decider) settle() {
 //	runs         verified    save and stop; then the next row
 //	over or none verified    a new epoch starts on next
 //	any          rejected    next is given up
+//	doubted      –           save and stop; then it is next, and must prove itself again
 func (d *Decider) settleWorkload(w *fleet.Workload) {
 	f := d.state
 	if w.Phase == "" {
@@ -54,9 +55,20 @@ func (d *Decider) settleWorkload(w *fleet.Workload) {
 	if next != nil && d.useless(next) || w.Next != "" && next == nil {
 		w.Next, next, w.Review = "", nil, time.Time{}
 	}
+	switch {
+	case w.Phase != fleet.Accepted || on != nil || next != nil:
+		w.Waiting = time.Time{}
+	case w.Waiting.IsZero():
+		w.Waiting = f.Now
+	}
 	if w.Phase != fleet.Accepted {
 		d.wind(w, on, next)
 		return
+	}
+	if on != nil {
+		d.overdue(w, on)
+		d.reprove(w, on)
+		on, next = f.Machines[w.On], f.Machines[w.Next]
 	}
 	if on != nil && on.Run.Epoch == w.Epoch && on.Run.Phase.Over() {
 		d.lostSteps(w, on)

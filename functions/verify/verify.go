@@ -1,8 +1,10 @@
 // Package verify judges benchmarks: a machine that does not reach 90 % of its rated speed is not what was paid for.
 //
 // It promises that only an answer to an order counts: the nonce must have been given to that machine, the first answer
-// to it stands, and one that came faster than the work it claims is refused. A measurement that cannot tell lets the
-// machine through with a note: doubt never ends a machine. What is said again is judged the same and said again.
+// to it stands, and one that came faster than the work it claims, or whose product does not follow from the nonce, is
+// refused. A measurement that cannot tell lets the machine through with a note: doubt never ends a machine. A device that
+// was rejected is known again by its UUID for a week, on whatever machine it comes back. What is said again is judged the
+// same and said again.
 // It ends nothing and buys nothing: rebalance does.
 package verify
 
@@ -17,6 +19,8 @@ import (
 
 	"lowtide/events"
 	"lowtide/shared/fn"
+	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 	"lowtide/shared/store"
 )
 
@@ -31,25 +35,34 @@ type record struct {
 	Answer  *events.BenchmarkFinished `json:"answer,omitempty"` // the first; it stands
 	Heard   time.Time                 `json:"heard,omitzero"`
 	Refused string                    `json:"refused,omitempty"` // why the answer does not count
+	Known   string                    `json:"known,omitempty"`   // a device of it was rejected before
 }
 
 type judge struct {
 	orders store.Bucket
-	real   func(time.Duration) time.Duration
+	o      Options
 }
 
-// Kept is how long a machine's order and its answer are remembered after the last word on them; JetStream's buckets drop
-// them then. A benchmark takes minutes, and an order without an answer is given up within the hour.
+// Kept is how long a machine's order and its answer are remembered after the last word on them, and a rejected device;
+// JetStream's buckets drop them then. A benchmark takes minutes, and an order without an answer is given up within the hour.
 const Kept = 7 * 24 * time.Hour
 
-// New makes the function. orders is its own bucket: a key a machine. real turns lowtide's time into the wall time that a
-// runner measures; nil where they are the same.
-func New(orders store.Bucket, real func(time.Duration) time.Duration) fn.Function {
-	if real == nil {
-		real = func(d time.Duration) time.Duration { return d }
+// Options are what need not be said. The zero Options work.
+type Options struct {
+	Real    func(time.Duration) time.Duration // turns lowtide's time into the wall time that a runner measures; nil: they are the same
+	Profile func(backend string) gpu.Profile  // what an answer must show at least; nil: gpu.ProfileOf
+}
+
+// New makes the function. orders is its own bucket: a key a machine, and one a rejected device.
+func New(orders store.Bucket, o Options) fn.Function {
+	if o.Real == nil {
+		o.Real = func(d time.Duration) time.Duration { return d }
+	}
+	if o.Profile == nil {
+		o.Profile = gpu.ProfileOf
 	}
 	kept := store.Expiring(orders, func(string, []byte) time.Duration { return Kept })
-	j := judge{kept, real}
+	j := judge{kept, o}
 	return fn.New("verify", fn.Hear(j.ordered), fn.Hear(j.finished))
 }
 
@@ -80,55 +93,76 @@ func (j judge) finished(ctx context.Context, b events.BenchmarkFinished) ([]even
 	}
 	if r.Answer == nil {
 		r.Answer, r.Heard = &b, fn.Now(ctx)
-		r.Refused = impossible(b, r.Suite, j.real(r.Heard.Sub(r.Given)))
+		if r.Refused = j.impossible(b, r.Suite, j.o.Real(r.Heard.Sub(r.Given))); r.Refused == "" {
+			if r.Known, err = j.known(ctx, b, r.Heard); err != nil {
+				return nil, err
+			}
+		}
 		if err := j.write(ctx, b.Machine, r, rev); err != nil {
+			return nil, err
+		}
+	}
+	said := verdict(r)
+	if rejected, ok := said.(events.InstanceRejected); ok {
+		if err := j.remember(ctx, r, rejected); err != nil {
 			return nil, err
 		}
 	}
 	d := fn.From(ctx)
 	// The source tells repeats apart, so that a verdict that was lost is heard when it is asked for again.
 	source := fmt.Sprintf("verify/%d", d.Seq)
-	return []events.Event{events.New(d.Event.Fleet, source, d.At, verdict(r))}, nil
+	return []events.Event{events.New(d.Event.Fleet, source, d.At, said)}, nil
 }
 
-// The shortest times in which a runner can have measured anything: a third of what it measures by default. The CPU
-// runner is for demonstrations, and short.
-const (
-	shortest    = 10 * time.Second
-	shortestCPU = 100 * time.Millisecond
-)
-
 // impossible says why an answer cannot be one to the order; "" if it can. took is the wall time between the two. A runner
-// that could not run, or refused a machine at once, claims no work.
-func impossible(b events.BenchmarkFinished, suite string, took time.Duration) string {
-	least := shortest
-	if b.Backend == "cpu" {
-		least = shortestCPU
-	}
+// that could not run, or refused a machine at once, claims no work; one that says "pass" must show all of it.
+func (j judge) impossible(b events.BenchmarkFinished, suite string, took time.Duration) string {
+	took += time.Second // two clocks
+	passed := b.Verdict == "pass"
 	switch {
 	case b.Error != "":
 		return ""
 	case b.Suite != suite:
 		return fmt.Sprintf("suite %q was ordered, %q was run", suite, b.Suite)
-	case b.Elapsed > took+time.Second:
+	case b.Elapsed > took:
 		return fmt.Sprintf("claims %s of work within %s", b.Elapsed.Round(time.Millisecond), took.Round(time.Millisecond))
-	case b.Verdict == "pass" && b.Elapsed < least:
-		return fmt.Sprintf("passed after %s, when measuring takes %s at least", b.Elapsed.Round(time.Millisecond), least)
-	case b.Verdict == "pass" && len(b.Devices) == 0:
+	case passed && len(b.Devices) == 0:
 		return "passed without a device"
+	case !passed:
+		return ""
+	}
+	want := j.o.Profile(b.Backend)
+	var parts []product.Part
+	for _, d := range b.Devices {
+		if peak := datasheet(d.Name); peak > 0 && d.Measured > farAbove*peak {
+			return fmt.Sprintf("%s with %.0f TFLOPS, when its peak is %.0f", d.Name, d.Measured, peak)
+		}
+		parts = append(parts, product.Part{Work: d.Work, Checksum: d.Checksum})
+	}
+	if err := (product.Order{Nonce: b.Nonce, Size: want.Size, Work: want.Measure}).Check(b.Size, parts, took); err != nil {
+		return err.Error()
 	}
 	return ""
+}
+
+// farAbove the datasheet's peak nothing measures.
+const farAbove = 1.25
+
+func datasheet(name string) float64 {
+	r, _ := gpu.ByName(name)
+	return r.Datasheet
 }
 
 // verdict judges the answer that stands.
 func verdict(r record) events.Fact {
 	b := r.Answer
 	ratio, lower, upper := worst(b.Devices)
+	took := r.Heard.Sub(r.Given)
 	reject := func(cause string) events.Fact {
-		return events.InstanceRejected{Machine: b.Machine, Nonce: b.Nonce, Ratio: ratio, Cause: cause}
+		return events.InstanceRejected{Machine: b.Machine, Nonce: b.Nonce, Ratio: ratio, Cause: cause, Took: took}
 	}
 	pass := func(note string) events.Fact {
-		return events.InstanceVerified{Machine: b.Machine, Nonce: b.Nonce, Ratio: ratio, Note: note}
+		return events.InstanceVerified{Machine: b.Machine, Nonce: b.Nonce, Ratio: ratio, Note: note, Took: took}
 	}
 	causes := strings.Join(b.Causes, "; ")
 	switch {
@@ -136,6 +170,8 @@ func verdict(r record) events.Fact {
 		return reject("impossible answer: " + r.Refused)
 	case b.Error != "":
 		return reject("the benchmark could not run: " + b.Error)
+	case r.Known != "":
+		return reject(r.Known)
 	case b.Verdict == "fail" && upper >= Least && len(b.Causes) == 0:
 		return pass("the runner said fail without a cause, and its own figures do not bear it out")
 	case b.Verdict == "fail":

@@ -12,10 +12,15 @@ import (
 	"lowtide/functions/verify"
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
+	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 	"lowtide/shared/store"
 )
 
 var t0 = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// small asks for products that a test can check in no time; the CPU's and the GPU's share it.
+var small = verify.Options{Profile: func(string) gpu.Profile { return gpu.Profile{Size: 64, Measure: 30 * time.Second} }}
 
 type bench struct {
 	t   *testing.T
@@ -42,17 +47,29 @@ func (b *bench) say(fact events.Fact) events.Fact {
 }
 
 func ordered(t *testing.T) *bench {
-	b := &bench{t: t, f: verify.New(store.Memory(), nil), now: t0}
+	b := &bench{t: t, f: verify.New(store.Memory(), small), now: t0}
 	b.say(events.OrderGiven{Machine: "m1", Order: fleet.Order{Number: 1, Benchmark: &fleet.Benchmark{Nonce: "n1", Suite: "quick"}}})
 	b.now = t0.Add(2 * time.Minute)
 	return b
 }
 
 func answer(verdict string, ratio float64, causes ...string) events.BenchmarkFinished {
-	return events.BenchmarkFinished{
-		Machine: "m1", Nonce: "n1", Backend: "cuda", Suite: "quick", Elapsed: 90 * time.Second, Verdict: verdict, Causes: causes,
-		Devices: []events.Device{{Measured: 1, Rated: 1, Ratio: 1, Lower: 0.99, Upper: 1.01}, {Measured: 100 * ratio, Rated: 100, Ratio: ratio, Lower: ratio - 0.01, Upper: ratio + 0.01}},
+	device := func(uuid string, measured, rated, ratio float64) events.Device {
+		return events.Device{
+			Name: "card", UUID: uuid, Measured: measured, Rated: rated, Ratio: ratio, Lower: ratio - 0.01, Upper: ratio + 0.01,
+			Work: 30 * time.Second, Checksum: product.Expected("n1", 64),
+		}
 	}
+	return events.BenchmarkFinished{
+		Machine: "m1", Nonce: "n1", Backend: "cuda", Suite: "quick", Size: 64, Elapsed: 90 * time.Second, Verdict: verdict, Causes: causes,
+		Devices: []events.Device{device("u1", 1, 1, 1), device("u2", 100*ratio, 100, ratio)},
+	}
+}
+
+// changed is an answer with something else in it.
+func changed(f events.BenchmarkFinished, change func(*events.BenchmarkFinished)) events.BenchmarkFinished {
+	change(&f)
+	return f
 }
 
 func TestTheSlowestDeviceDecidesAndDoubtNeverEndsAMachine(t *testing.T) {
@@ -60,25 +77,26 @@ func TestTheSlowestDeviceDecidesAndDoubtNeverEndsAMachine(t *testing.T) {
 		in     events.BenchmarkFinished
 		reject string // part of the cause; "" passes
 	}{
-		"fast":                 {answer("pass", 0.97), ""},
-		"slow":                 {answer("fail", 0.6, "slow: throttled"), "throttled"},
-		"slow without a cause": {answer("fail", 0.6), "61 %"},
-		"not decided":          {answer("inconclusive", 0.9, "weak_reference"), ""},
-		"a pass that is none":  {answer("pass", 0.7), "71 %"},
-		"a fail that is none":  {answer("fail", 0.99), ""},
-		"wrong card, at speed": {answer("fail", 0.99, "identity: renamed"), "renamed"},
-		"could not run":        {events.BenchmarkFinished{Machine: "m1", Nonce: "n1", Error: "no driver"}, "no driver"},
-		"another suite":        {func() events.BenchmarkFinished { a := answer("pass", 1); a.Suite = "full"; return a }(), "suite"},
-		"too fast to be true":  {func() events.BenchmarkFinished { a := answer("pass", 1); a.Elapsed = time.Second; return a }(), "at least"},
-		"short, but a cpu": {func() events.BenchmarkFinished {
-			a := answer("pass", 1)
-			a.Elapsed, a.Backend = time.Second, "cpu"
-			return a
-		}(), ""},
+		"fast":                    {answer("pass", 0.97), ""},
+		"slow":                    {answer("fail", 0.6, "slow: throttled"), "throttled"},
+		"slow without a cause":    {answer("fail", 0.6), "61 %"},
+		"not decided":             {answer("inconclusive", 0.9, "weak_reference"), ""},
+		"a pass that is none":     {answer("pass", 0.7), "71 %"},
+		"a fail that is none":     {answer("fail", 0.99), ""},
+		"wrong card, at speed":    {answer("fail", 0.99, "identity: renamed"), "renamed"},
+		"could not run":           {events.BenchmarkFinished{Machine: "m1", Nonce: "n1", Error: "no driver"}, "no driver"},
+		"another suite":           {changed(answer("pass", 1), func(a *events.BenchmarkFinished) { a.Suite = "full" }), "suite"},
+		"too little work":         {changed(answer("pass", 1), func(a *events.BenchmarkFinished) { a.Devices[1].Work = time.Second }), "worked less"},
+		"too much work":           {changed(answer("pass", 1), func(a *events.BenchmarkFinished) { a.Devices[1].Work = time.Hour }), "longer"},
+		"a small product":         {changed(answer("pass", 1), func(a *events.BenchmarkFinished) { a.Size = 8 }), "smaller"},
+		"a huge product":          {changed(answer("pass", 1), func(a *events.BenchmarkFinished) { a.Size = 1 << 30 }), "smaller"},
+		"an old product":          {changed(answer("pass", 1), func(a *events.BenchmarkFinished) { a.Devices[0].Checksum = product.Expected("n0", 64) }), "nonce"},
+		"no product":              {changed(answer("pass", 1), func(a *events.BenchmarkFinished) { a.Devices[1].Checksum = 0 }), "nonce"},
+		"faster than the chip":    {changed(answer("pass", 1), func(a *events.BenchmarkFinished) { a.Devices[0].Name, a.Devices[0].Measured = "Tesla T4", 900 }), "peak"},
 		"refused at once":         {events.BenchmarkFinished{Machine: "m1", Nonce: "n1", Suite: "quick", Verdict: "inconclusive", Causes: []string{"not built"}}, ""},
-		"passed nothing":          {func() events.BenchmarkFinished { a := answer("pass", 1); a.Devices = nil; return a }(), "without a device"},
+		"passed nothing":          {changed(answer("pass", 1), func(a *events.BenchmarkFinished) { a.Devices = nil }), "without a device"},
 		"a pass in doubt":         {answer("pass", 0.9), ""},
-		"faster than time allows": {func() events.BenchmarkFinished { a := answer("pass", 1); a.Elapsed = time.Hour; return a }(), "impossible"},
+		"faster than time allows": {changed(answer("pass", 1), func(a *events.BenchmarkFinished) { a.Elapsed = time.Hour }), "impossible"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			switch f := ordered(t).say(c.in).(type) {
@@ -117,7 +135,7 @@ func TestOnlyTheFirstAnswerToAnOrderCountsAndIsSaidAgain(t *testing.T) {
 }
 
 func TestAnAnswerThatOvertakesItsOrderIsHeardLater(t *testing.T) {
-	b := &bench{t: t, f: verify.New(store.Memory(), nil), now: t0}
+	b := &bench{t: t, f: verify.New(store.Memory(), small), now: t0}
 	if _, err := b.hear(answer("pass", 1)); err == nil {
 		t.Error("dropped, and the machine would wait for ever")
 	}
@@ -129,7 +147,7 @@ func TestAMachinesRecordIsNotKeptForEver(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bench{t: t, f: verify.New(orders, nil), now: t0}
+	b := &bench{t: t, f: verify.New(orders, verify.Options{}), now: t0}
 	stored := func(when string) {
 		t.Helper()
 		raw, err := js.Stream(t.Context(), "KV_benchmarks")
@@ -150,4 +168,36 @@ func TestAMachinesRecordIsNotKeptForEver(t *testing.T) {
 	b.now = b.now.Add(2 * time.Minute)
 	b.say(answer("pass", 0.97))
 	stored("answered")
+}
+
+func TestARejectedDeviceIsKnownAgainForAWeek(t *testing.T) {
+	order := func(b *bench, machine, nonce string) {
+		b.say(events.OrderGiven{Machine: machine, Order: fleet.Order{Number: 1, Benchmark: &fleet.Benchmark{Nonce: nonce, Suite: "quick"}}})
+		b.now = b.now.Add(2 * time.Minute)
+	}
+	again := func(b *bench, machine, nonce, uuid string) events.Fact {
+		order(b, machine, nonce)
+		return b.say(changed(answer("pass", 1), func(a *events.BenchmarkFinished) {
+			a.Machine, a.Nonce, a.Devices = machine, nonce, a.Devices[:1]
+			a.Devices[0].UUID, a.Devices[0].Checksum = uuid, product.Expected(nonce, 64)
+		}))
+	}
+	b := ordered(t)
+	b.say(answer("fail", 0.6, "performance: cooling"))
+	if f, ok := again(b, "m2", "n2", "u2").(events.InstanceRejected); !ok || !strings.Contains(f.Cause, "on m1: performance: cooling") {
+		t.Errorf("the slow card came back under another machine: %+v", f)
+	}
+	if f, ok := again(b, "m3", "n3", "u1").(events.InstanceVerified); !ok || f.Took != 2*time.Minute {
+		t.Errorf("its neighbour was not slow: %+v", f)
+	}
+	b.now = t0.Add(8 * 24 * time.Hour)
+	if f := again(b, "m4", "n4", "u2"); f.Kind() != "instance.verified" {
+		t.Errorf("a week later it is a card like others: %+v", f)
+	}
+}
+
+func BenchmarkTheProductOfAWholeSuite(b *testing.B) {
+	for b.Loop() {
+		product.Expected("n1", gpu.ProfileOf("cuda").Size)
+	}
 }

@@ -25,6 +25,9 @@ const (
 	Advisories = "LOWTIDE_ADVISORIES" // the server's word on messages given up
 )
 
+// HeaderTrace is the header of a message that carries a W3C traceparent. NATS keeps the case of headers.
+const HeaderTrace = "traceparent"
+
 // later is where scheduled events wait. It is a root of its own, so that nobody who listens to facts hears one early.
 const later = "later."
 

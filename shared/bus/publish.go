@@ -112,6 +112,9 @@ func message(e events.Event, now time.Time) (*nats.Msg, error) {
 	subject := Subject(e.Fleet, e.Data.Kind(), e.Data.Key())
 	m := nats.NewMsg(subject)
 	m.Data = body
+	if e.Trace != "" {
+		m.Header.Set(HeaderTrace, e.Trace)
+	}
 	if e.At.IsZero() {
 		m.Header.Set(jetstream.MsgIDHeader, e.ID)
 		return m, nil

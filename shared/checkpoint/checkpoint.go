@@ -24,6 +24,7 @@
 //	pruned/<epoch>-<step>.json     a manifest on its way out; protects its chunks for a day
 //	logs/<epoch>.json              the end of what a run printed, for people; rewritten
 //	clock                          rewritten to learn what time it is for the store
+//	once                           written to see that a store in the network keeps a condition
 package checkpoint
 
 import (
@@ -90,6 +91,7 @@ type Store struct {
 	key    []byte
 	dir    string // the directory of a file store, if known
 	below  string // the prefix of its keys there
+	remote bool   // in the network: it is not known yet whether it keeps a condition
 	opts   Options
 
 	mu        sync.Mutex
@@ -105,6 +107,7 @@ type workload struct {
 	distrust  map[string]bool   // chunk names that did not verify
 	synced    map[string]bool   // chunk names of a file store that are surely on its disk
 	beginning map[int64]ID      // what each begun epoch began from
+	tried     bool              // the store has shown that it keeps a condition
 }
 
 type stored struct {

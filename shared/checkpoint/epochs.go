@@ -27,6 +27,9 @@ func (s *Store) Begin(ctx context.Context, workload string, epoch int64, from ID
 	if epoch < 1 || from.Epoch > epoch || !from.IsZero() && from.check() != nil {
 		return fmt.Errorf("checkpoint: begin epoch %d of %s from %s: want an earlier checkpoint", epoch, workload, from)
 	}
+	if err := s.tryCondition(ctx, w, workload); err != nil {
+		return fmt.Errorf("begin epoch %d of %s: %w", epoch, workload, err)
+	}
 	if err := s.checkFresh(ctx, w, workload, epoch); err != nil {
 		return err
 	}

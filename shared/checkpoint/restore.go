@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
-	"hash"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -208,18 +206,19 @@ func (r *restorer) finish(f *File) error {
 	return os.Chmod(r.path(f), f.Mode.Perm())
 }
 
-// file writes one file, its chunks at once and each at its place, then reads it again from the start to compare
-// the whole.
+// file writes one file, its chunks at once and each at its place. Each chunk is checked as it came, before it is written;
+// the sums of all, in order, are the file's own.
 func (r *restorer) file(ctx context.Context, f *File) error {
-	out, err := os.OpenFile(r.path(f), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	out, err := os.OpenFile(r.path(f), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	defer out.Close()
 	g, gctx := errgroup.WithContext(ctx)
 	g.SetLimit(r.store.opts.Workers)
+	sums := make([][sha256.Size]byte, len(f.Chunks))
 	at := int64(0)
-	for _, c := range f.Chunks {
+	for i, c := range f.Chunks {
 		offset := at
 		at += c.Size
 		g.Go(func() error {
@@ -229,39 +228,28 @@ func (r *restorer) file(ctx context.Context, f *File) error {
 			case <-gctx.Done():
 				return gctx.Err()
 			}
-			data, _, err := r.chunk(gctx, c)
+			data, sum, err := r.chunk(gctx, c)
 			if err != nil {
 				return err
 			}
-			_, err = out.WriteAt(data, offset)
+			sums[i] = sum
+			if _, err = out.WriteAt(data, offset); err == nil {
+				startWriteback(out)
+			}
 			return err
 		})
 	}
 	if err := g.Wait(); err != nil {
 		return fmt.Errorf("file %q: %w", f.Path, err)
 	}
-	if _, err := out.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	whole := sha256.New()
-	size := int64(0)
-	for _, c := range f.Chunks {
-		one := sha256.New()
-		n, err := io.CopyN(one, out, c.Size)
-		if err != nil && !errors.Is(err, io.EOF) {
-			return err
-		}
-		whole.Write(one.Sum(nil))
-		size += n
-	}
-	if err := r.compare(f, size, whole); err != nil {
+	if err := r.compare(f, at, sums); err != nil {
 		return err
 	}
 	return out.Sync()
 }
 
-func (r *restorer) compare(f *File, size int64, whole hash.Hash) error {
-	if size != f.Size || hexSum(whole) != f.Hash {
+func (r *restorer) compare(f *File, size int64, sums [][sha256.Size]byte) error {
+	if size != f.Size || hashOfSums(sums) != f.Hash {
 		return fmt.Errorf("%w: %s: file %q is not what was saved", ErrCorrupt, manifestKey(r.manifest.Workload, r.manifest.ID), f.Path)
 	}
 	return nil
@@ -275,17 +263,17 @@ func (r *restorer) verifyFile(ctx context.Context, f *File) error {
 	if !f.Mode.IsRegular() {
 		return nil
 	}
-	whole := sha256.New()
+	sums := make([][sha256.Size]byte, len(f.Chunks))
 	size := int64(0)
-	for _, c := range f.Chunks {
+	for i, c := range f.Chunks {
 		data, sum, err := r.chunk(ctx, c)
 		if err != nil {
 			return err
 		}
-		whole.Write(sum[:])
+		sums[i] = sum
 		size += int64(len(data))
 	}
-	return r.compare(f, size, whole)
+	return r.compare(f, size, sums)
 }
 
 // chunk fetches a chunk and checks it. One that does not verify is not used again by later saves of this store,

@@ -7,7 +7,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"hash"
 	"io"
 	"io/fs"
 	"os"
@@ -83,6 +82,9 @@ type saver struct {
 func (v *saver) run(ctx context.Context) (*Manifest, error) {
 	var err error
 	if v.root, v.files, err = scan(v.root); err != nil {
+		return nil, err
+	}
+	if err := v.store.tryCondition(ctx, v.w, v.workload); err != nil {
 		return nil, err
 	}
 	// Asking first spares a zombie the upload; what protects the others is that its manifest does not count.
@@ -333,16 +335,19 @@ func (v *saver) upload(ctx context.Context) error {
 		return err
 	}
 	for i, sums := range v.sums {
-		whole := sha256.New()
-		for _, sum := range sums {
-			whole.Write(sum[:])
-		}
-		v.files[i].Hash = hexSum(whole)
+		v.files[i].Hash = hashOfSums(sums)
 	}
 	return nil
 }
 
-func hexSum(h hash.Hash) string { return hex.EncodeToString(h.Sum(nil)) }
+// hashOfSums is File.Hash.
+func hashOfSums(sums [][sha256.Size]byte) string {
+	whole := sha256.New()
+	for _, sum := range sums {
+		whole.Write(sum[:])
+	}
+	return hex.EncodeToString(whole.Sum(nil))
+}
 
 var errChanged = errors.New("it changed while it was being saved")
 

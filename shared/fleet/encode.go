@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/fxamacker/cbor/v2"
@@ -37,48 +39,106 @@ var (
 	})
 )
 
-// Encoder writes fleets in their stored form, CBOR with the JSON names, compressed. It remembers each workload and
-// machine as it last wrote it, so that a save costs what has changed. One Encoder belongs to one fleet.
-// The zero Encoder is ready.
+// blockSize is how many entities are compressed together: many compress better, few are sooner done again.
+const blockSize = 128
+
+// Encoder writes fleets in their stored form: CBOR with the JSON names, compressed. It remembers each workload and
+// machine as it last wrote it, in blocks that are compressed apart, so that a save costs what has changed.
+// One Encoder belongs to one fleet. The zero Encoder is ready.
 type Encoder struct {
 	workloads remembered[Workload]
 	machines  remembered[Instance]
+	last      int // size of the last value
 }
 
-// remembered holds entities by key: as they were, and their bytes. A change is seen by comparing, so an entity's
-// pointers must be replaced and never edited.
-type remembered[T comparable] map[string]written[T]
+// remembered holds the entities that were written last. A change is seen by comparing, so an entity's pointers must be
+// replaced and never edited.
+type remembered[T comparable] struct {
+	entities map[string]*written[T]
+	blocks   []*block[T]
+	round    int // of Encode
+}
 
 type written[T comparable] struct {
 	was   T
 	bytes []byte // its key and itself
+	in    *block[T]
+	round int // when it was last there
 }
 
-// encode appends now as a CBOR map. Made by hand: the library would check the bytes of every entity anew.
-func (r *remembered[T]) encode(out []byte, now map[string]*T) ([]byte, error) {
-	next := *r
-	if len(next) > len(now) || next == nil {
-		next = make(remembered[T], len(now)) // somebody left: forget all who are not there
+type block[T comparable] struct {
+	entities []*written[T]
+	packed   []byte // all of them; nil: to be done again
+}
+
+// pack appends now to out as a CBOR map, compressed. Made by hand: the library would check the bytes of every entity
+// anew.
+func (r *remembered[T]) pack(out []byte, now map[string]*T) ([]byte, error) {
+	if r.entities == nil {
+		r.entities = map[string]*written[T]{}
 	}
-	out = binary.BigEndian.AppendUint32(append(out, 0xba), uint32(len(now))) // a map of so many pairs
+	r.round++
 	for key, v := range now {
-		w, ok := (*r)[key]
-		if !ok || w.was != *v {
-			k, err := encoding.Marshal(key)
-			if err != nil {
-				return nil, err
-			}
-			b, err := encoding.Marshal(v)
-			if err != nil {
-				return nil, err
-			}
-			w = written[T]{*v, append(k, b...)}
+		w := r.entities[key]
+		if w == nil {
+			w = &written[T]{in: r.room()}
+			w.in.entities = append(w.in.entities, w)
+			r.entities[key] = w
 		}
-		next[key] = w
-		out = append(out, w.bytes...)
+		w.round = r.round
+		if w.bytes != nil && w.was == *v {
+			continue
+		}
+		k, err := encoding.Marshal(key)
+		if err != nil {
+			return nil, err
+		}
+		b, err := encoding.Marshal(v)
+		if err != nil {
+			return nil, err
+		}
+		w.was, w.bytes, w.in.packed = *v, append(k, b...), nil
 	}
-	*r = next
+	if len(r.entities) > len(now) {
+		r.forget()
+	}
+	out = packer().EncodeAll(binary.BigEndian.AppendUint32([]byte{0xba}, uint32(len(now))), out) // a map of so many pairs
+	var raw []byte
+	for _, b := range r.blocks {
+		if b.packed == nil {
+			raw = raw[:0]
+			for _, w := range b.entities {
+				raw = append(raw, w.bytes...)
+			}
+			b.packed = packer().EncodeAll(raw, make([]byte, 0, len(raw)/4))
+		}
+		out = append(out, b.packed...)
+	}
 	return out, nil
+}
+
+// room is a block that is not full.
+func (r *remembered[T]) room() *block[T] {
+	for _, b := range r.blocks {
+		if len(b.entities) < blockSize {
+			return b
+		}
+	}
+	b := &block[T]{}
+	r.blocks = append(r.blocks, b)
+	return b
+}
+
+// forget drops who was not there in this round.
+func (r *remembered[T]) forget() {
+	gone := func(w *written[T]) bool { return w.round != r.round }
+	for _, b := range r.blocks {
+		before := len(b.entities)
+		if b.entities = slices.DeleteFunc(b.entities, gone); len(b.entities) < before {
+			b.packed = nil
+		}
+	}
+	maps.DeleteFunc(r.entities, func(_ string, w *written[T]) bool { return gone(w) })
 }
 
 // image is a Fleet without what is encoded apart.
@@ -94,17 +154,19 @@ func (e *Encoder) Encode(f *Fleet) ([]byte, error) {
 	if err == nil && (b[0]&0xe0 != 0xa0 || b[0]&0x1f > 21) {
 		err = errors.New("more fields than a short map holds")
 	}
-	if err == nil {
-		b[0] += 2 // the two that follow
-		b, err = e.workloads.encode(append(b, "\x69workloads"...), f.Workloads)
+	if err != nil {
+		return nil, fmt.Errorf("encode fleet %s: %w", f.Name, err)
 	}
-	if err == nil {
-		b, err = e.machines.encode(append(b, "\x68machines"...), f.Machines)
+	b[0] += 2 // the two that follow
+	out := packer().EncodeAll(append(b, "\x69workloads"...), make([]byte, 0, e.last+e.last/8))
+	if out, err = e.workloads.pack(out, f.Workloads); err == nil {
+		out, err = e.machines.pack(packer().EncodeAll([]byte("\x68machines"), out), f.Machines)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("encode fleet %s: %w", f.Name, err)
 	}
-	return packer().EncodeAll(b, make([]byte, 0, len(b)/6)), nil
+	e.last = len(out)
+	return out, nil
 }
 
 // Decode reads what Encoder wrote.

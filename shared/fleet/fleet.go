@@ -34,6 +34,7 @@ type Fleet struct {
 	Outbox    map[string]*Item        `json:"outbox"`             // what must still be said
 	Refusals  map[string]*Refusal     `json:"refusals,omitempty"` // by pool
 	Reserved  map[string]*Reservation `json:"reserved,omitempty"`
+	StartUps  map[string]*StartUp     `json:"start_ups,omitempty"` // by cloud
 }
 
 // New returns an empty fleet.
@@ -41,7 +42,7 @@ func New(name, install string) *Fleet {
 	return &Fleet{
 		Name: name, Install: install,
 		Workloads: map[string]*Workload{}, Machines: map[string]*Instance{}, Plans: map[string]*Plan{},
-		Outbox: map[string]*Item{}, Refusals: map[string]*Refusal{}, Reserved: map[string]*Reservation{},
+		Outbox: map[string]*Item{}, Refusals: map[string]*Refusal{}, Reserved: map[string]*Reservation{}, StartUps: map[string]*StartUp{},
 	}
 }
 
@@ -63,6 +64,27 @@ type Refusal struct {
 	Count int       `json:"count"`
 	Until time.Time `json:"until"`
 	Why   string    `json:"why"`
+}
+
+// StartUp is how long a cloud's machines take until work goes on, as the facts told.
+type StartUp struct {
+	Boot    Took `json:"boot,omitzero"`    // from the purchase until the agent speaks
+	Proof   Took `json:"proof,omitzero"`   // from then until the benchmark is judged
+	Restore Took `json:"restore,omitzero"` // of a checkpoint
+}
+
+// Took sums a kind of duration up. The zero Took has seen none.
+type Took struct {
+	Count int           `json:"count"`
+	Mean  time.Duration `json:"mean"` // of the last twenty or so
+	Most  time.Duration `json:"most"` // slowest of late, forgotten slowly
+}
+
+// Add counts one.
+func (t *Took) Add(d time.Duration) {
+	t.Count++
+	t.Mean += (d - t.Mean) / time.Duration(min(t.Count, 20))
+	t.Most = max(d, t.Most*9/10)
 }
 
 // Reservation is capacity that is paid whether it is used or not.

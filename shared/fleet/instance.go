@@ -2,7 +2,7 @@ package fleet
 
 import "time"
 
-// Phase is where a machine stands; it only moves forward.
+// Phase is where a machine stands. It only moves forward, but that a machine in doubt goes from verified back to ready.
 type Phase string
 
 // The phases of a machine, in order.
@@ -40,6 +40,8 @@ type Instance struct {
 	Acked    uint64    `json:"acked,omitempty"`    // highest order number that the agent says it has read
 	Answered string    `json:"answered,omitempty"` // last ordered save that was answered, durable or not
 	HardEnd  time.Time `json:"hard_end,omitzero"`  // the machine ends itself then
+	Proved   time.Time `json:"proved,omitzero"`    // when a benchmark passed last
+	Doubt    string    `json:"doubt,omitempty"`    // why it must pass another
 }
 
 // Doomed says that the cloud has announced the end.

@@ -24,22 +24,33 @@ type Offer struct {
 	Type    string `json:"type"`
 	Market  Market `json:"market"`
 
-	GPU  string `json:"gpu,omitempty"` // canonical model, "V100"
-	GPUs int    `json:"gpus,omitempty"`
+	GPU    string `json:"gpu,omitempty"` // canonical model, "V100"
+	GPUs   int    `json:"gpus,omitempty"`
+	Form   string `json:"form,omitempty"`   // "SXM4", "PCIe"; "": not told
+	Memory int    `json:"memory,omitempty"` // GB of one GPU, as its maker counts; 0: not told
 
 	Price  Price          `json:"price"`           // as the cloud quotes it
-	Hourly Maybe[Money]   `json:"hourly,omitzero"` // the same in USD per instance-hour; unknown is never planned on
+	Hourly Maybe[Money]   `json:"hourly,omitzero"` // what this account pays, in USD per instance-hour; unknown is never planned on
+	Term   time.Duration  `json:"term,omitempty"`  // must be paid for so long, used or not; 0: by the hour. Never planned on.
+	Quoted time.Time      `json:"quoted,omitzero"` // when the price was set down, where it is older than the answer it came in
+	Egress Maybe[Money]   `json:"egress,omitzero"` // a GB out to the internet
+	Disk   Maybe[Money]   `json:"disk,omitzero"`   // a GB-month of disk beyond what the price includes
 	Stock  Maybe[int]     `json:"stock,omitzero"`  // machines to be had now; unknown is tried
 	Speed  Maybe[float64] `json:"speed,omitzero"`  // work per hour against the workload's reference machine; unknown counts as 1
 	Hazard Maybe[float64] `json:"hazard,omitzero"` // measured interruptions per hour
 
 	Notice      time.Duration `json:"notice,omitempty"`      // promised warning before the end; 0 is none
 	Marketplace bool          `json:"marketplace,omitempty"` // strangers' machines: never start before the benchmark
+	Host        string        `json:"host,omitempty"`        // whose, as the marketplace names it: known of what was bought, at the latest
 }
 
 // Pool names the market that this offer comes from; refusals and hazards are kept by it.
 func (o Offer) Pool() string {
-	return strings.Join([]string{o.Cloud, o.Account, o.Region, o.Zone, o.Type, string(o.Market)}, "/")
+	pool := strings.Join([]string{o.Cloud, o.Account, o.Region, o.Zone, o.Type, string(o.Market)}, "/")
+	if o.Term > 0 {
+		pool += "/" + o.Term.String()
+	}
+	return pool
 }
 
 // PerHour is the normalised price, or false where it is not known.
@@ -68,10 +79,20 @@ type Markets struct {
 	Pools  map[string]*PoolPast `json:"pools,omitempty"` // by Offer.Pool
 }
 
-// PoolPast is what the facts of every fleet say about one pool.
+// PoolPast is what the facts of every fleet, and each look at the market, say about one pool.
 type PoolPast struct {
-	Hours         float64 `json:"hours"`         // machine-hours run
-	Interruptions int     `json:"interruptions"` // ends that the cloud caused
-	Refusals      int     `json:"refusals"`
-	Launches      int     `json:"launches"`
+	Hours         float64 `json:"hours,omitempty"`         // machine-hours run
+	Interruptions int     `json:"interruptions,omitempty"` // ends that the cloud caused
+	Refusals      int     `json:"refusals,omitempty"`
+	Launches      int     `json:"launches,omitempty"`
+
+	// Of spot alone. Good and Seen forget over a day, Ends and Due over two weeks, Usual over one.
+	Up    bool      `json:"up,omitempty"`    // it was to be had at the last look
+	Since time.Time `json:"since,omitzero"`  // since when that is so, as far as was seen
+	At    time.Time `json:"at,omitzero"`     // of the last look; zero: none was taken
+	Good  float64   `json:"good,omitempty"`  // hours in which it was to be had
+	Seen  float64   `json:"seen,omitempty"`  // hours looked at
+	Ends  float64   `json:"ends,omitempty"`  // times that it went
+	Due   float64   `json:"due,omitempty"`   // and how often an ordinary pool of its age and level would have
+	Usual float64   `json:"usual,omitempty"` // mean price, USD per instance-hour
 }

@@ -1,6 +1,11 @@
 package fleet
 
-import "time"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"time"
+)
 
 // Action is what a plan does.
 type Action string
@@ -22,6 +27,7 @@ type Plan struct {
 	Account  string    `json:"account"`
 	Workload string    `json:"workload,omitempty"`
 	Offers   []Offer   `json:"offers,omitempty"`
+	Avoid    []string  `json:"avoid,omitempty"`   // hosts of a marketplace that must not be bought from
 	HardEnd  time.Time `json:"hard_end,omitzero"` // the machine ends itself then, whatever happens
 	Made     time.Time `json:"made"`
 	Expires  time.Time `json:"expires"`
@@ -39,4 +45,27 @@ type Score struct {
 	OneOff    Money         `json:"one_off,omitzero"`  // of the move itself
 	Worst     Money         `json:"worst,omitzero"`    // what the plan can cost at most, until the hard end
 	Payback   time.Duration `json:"payback,omitempty"` // of the one-off cost; 0: at once, or not a move
+}
+
+// Hash names what a person approves: workload, action, class of offer, highest price, expiry. Nothing else of the fleet
+// is in it, so that a price that moves elsewhere does not make an approval stale.
+func (p Plan) Hash() string {
+	h := sha256.New()
+	fmt.Fprintf(h, "%q %q %q %d", p.Workload, p.Action, p.Machine, p.Expires.Unix()) // whole seconds: the store keeps no more than microseconds
+	for _, o := range p.Offers {
+		fmt.Fprintf(h, " %q", []string{o.Cloud, o.Account, o.Type, string(o.Market)})
+	}
+	fmt.Fprintf(h, " %s", p.Highest())
+	return hex.EncodeToString(h.Sum(nil)[:12])
+}
+
+// Highest is the dearest that the plan may buy, an hour. An offer without a known price makes it the score's.
+func (p Plan) Highest() Money {
+	most := p.Score.Hourly
+	for _, o := range p.Offers {
+		if m, ok := o.Hourly.Get(); ok && m.Amount.GreaterThan(most.Amount) {
+			most = m
+		}
+	}
+	return most
 }

@@ -20,6 +20,7 @@ type Spec struct {
 	Name               string            `json:"name"`
 	Run                []string          `json:"run"` // command and arguments
 	Env                map[string]string `json:"env,omitempty"`
+	Tags               map[string]string `json:"tags,omitempty"`    // whose it is: "team" routes what people are told
 	GPUs               int               `json:"gpus,omitempty"`    // GPUs on one machine; 0 takes any
 	Models             []string          `json:"models,omitempty"`  // canonical GPU models that will do; none: all
 	Clouds             []string          `json:"clouds,omitempty"`  // allowed clouds; none: all
@@ -80,9 +81,23 @@ type Workload struct {
 	Moves    int           `json:"moves,omitempty"`
 	Lost     int64         `json:"lost,omitempty"`      // steps that had to be done again
 	Review   time.Time     `json:"review,omitzero"`     // when the planner must look again
+	Waiting  time.Time     `json:"waiting,omitzero"`    // since when no machine carries it; zero: one does
 	SaveTook time.Duration `json:"save_took,omitempty"` // slowest recent save
 	Fails    int           `json:"fails,omitempty"`     // runs that failed of themselves, in a row
 	Of       int64         `json:"of,omitempty"`        // steps in all, as the job itself tells; the spec's go first
+	Pace     Pace          `json:"pace,omitzero"`       // how fast it goes, against its own past
+	Proofs   Money         `json:"proofs,omitzero"`     // what benchmarks of its machines have cost so far, within Spent
+}
+
+// Pace is how fast a workload goes on one type of machine, in its own steps.
+type Pace struct {
+	Type    string    `json:"type,omitempty"`
+	Epoch   uint64    `json:"epoch,omitempty"`
+	Step    int64     `json:"step,omitempty"` // where the present window began
+	At      time.Time `json:"at,omitzero"`
+	Usual   float64   `json:"usual,omitempty"`   // steps an hour
+	Windows int       `json:"windows,omitempty"` // behind Usual
+	Slow    int       `json:"slow,omitempty"`    // windows in a row that were slower
 }
 
 // DoneShare is the part of the work behind a step, 0 to 1; a job that names no steps has done what it saved none of.

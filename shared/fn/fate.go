@@ -2,6 +2,9 @@ package fn
 
 import (
 	"errors"
+	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 )
@@ -30,6 +33,18 @@ const (
 	Alone             // try each of them on its own, in order, beginning anew
 	Dead              // the single delivery is a dead letter
 )
+
+// ErrPassing marks a failure that says nothing against the message: whoever should have handled it could not be reached.
+var ErrPassing = errors.New("passing failure")
+
+// Failures are the deliveries of a batch that were not handled, by their position in the stream; the others were.
+type Failures map[uint64]error
+
+// Error names the first.
+func (f Failures) Error() string {
+	seq := slices.Min(slices.Collect(maps.Keys(f)))
+	return fmt.Sprintf("%d not handled, the first is %d: %v", len(f), seq, f[seq])
+}
 
 // Fate judges a failed call with size deliveries at its nth attempt. A passing failure (the store is away, somebody
 // else wrote) says nothing against the message: it is tried for ever.

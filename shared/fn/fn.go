@@ -23,9 +23,11 @@ type Delivery struct {
 	Seq     uint64    // position in the stream
 	At      time.Time // when the stream stored it: the only time that decides
 	Attempt int       // 1 for the first
+	Body    []byte    // the event as it came, for whoever hands it on; nil where the host keeps no bytes
 }
 
-// Handler treats a batch of deliveries and returns the facts that follow. Returning an error handles none of them.
+// Handler treats a batch of deliveries and returns the facts that follow. Returning an error handles none of them, unless
+// it is Failures, which a function that does not fold may return.
 type Handler func(ctx context.Context, batch []Delivery) ([]events.Event, error)
 
 // Say publishes events outside of a delivery, for functions that sense something of themselves. It returns when all
@@ -37,13 +39,16 @@ type Function struct {
 	Name   string
 	Hears  []events.Kind
 	Key    string        // narrows what is heard to this key; "" hears all. It may end in ">".
-	Batch  int           // most deliveries in one call; 1 unless Fold made it
+	Batch  int           // most deliveries in one call; 1 unless Fold made it, or Handle tells failures apart (Failures)
 	Folds  bool          // in stream order, one batch at a time, also across hosts: Fold made it
 	Slow   time.Duration // longest that one call may take; the host keeps the message alive so long. 0: 15 s
 	Handle Handler
 	// Tick, when set, is called with the time about each Every, besides the deliveries and never beside one.
 	Tick  func(ctx context.Context, now time.Time) ([]events.Event, error)
 	Every time.Duration
+	// Beside, when set, is run by a host that serves for long, in a goroutine beside all calls, and ends with ctx. A
+	// function must do without: the memory host and Lambda have no beside.
+	Beside func(ctx context.Context)
 }
 
 // On is one kind of fact and what to do with it.

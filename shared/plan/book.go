@@ -11,8 +11,13 @@ import (
 
 // Book is the market sorted for planning: made once for each change of the market, read by every plan.
 // Offers without a known price are not in it: a price that is not known is never planned on.
+//
+// It is for one goroutine.
 type Book struct {
 	byMarket map[fleet.Market][]priced
+	fits     map[string][]*priced // what suits a kind of workload, by market and need: made when first asked for
+	past     map[string]*fleet.PoolPast
+	clouds   map[string]climate
 }
 
 type priced struct {
@@ -23,7 +28,7 @@ type priced struct {
 
 // NewBook sorts a market by cost per useful hour.
 func NewBook(m *fleet.Markets) *Book {
-	b := &Book{map[fleet.Market][]priced{}}
+	b := &Book{byMarket: map[fleet.Market][]priced{}, fits: map[string][]*priced{}, past: m.Pools, clouds: climates(m.Offers, m.Pools)}
 	for _, o := range m.Offers {
 		p, ok := o.PerHour()
 		speed := o.Speed.Or(1)
@@ -40,12 +45,27 @@ func NewBook(m *fleet.Markets) *Book {
 	return b
 }
 
+// fitting returns the offers of a market that can run a workload, cheapest first.
+func (b *Book) fitting(market fleet.Market, s *fleet.Spec) []*priced {
+	kind := fmt.Sprint(market, s.GPUs, s.Models, s.Clouds)
+	list, known := b.fits[kind]
+	if known {
+		return list
+	}
+	for i := range b.byMarket[market] {
+		if p := &b.byMarket[market][i]; fits(&p.offer, s) {
+			list = append(list, p)
+		}
+	}
+	b.fits[kind] = list
+	return list
+}
+
 // pick returns up to n offers of a market that fit the workload and have not just refused, best first.
 func (b *Book) pick(market fleet.Market, f *fleet.Fleet, w *fleet.Workload, now time.Time, n int) []fleet.Offer {
 	var out []fleet.Offer
-	for i := range b.byMarket[market] {
-		p := &b.byMarket[market][i]
-		if !fits(&p.offer, w.Spec) || p.offer.Stock.Or(1) <= 0 {
+	for _, p := range b.fitting(market, w.Spec) {
+		if p.offer.Stock.Or(1) <= 0 {
 			continue
 		}
 		if r := f.Refusals[p.pool]; r != nil && now.Before(r.Until) {

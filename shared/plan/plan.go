@@ -3,13 +3,23 @@
 //
 // It promises that a workload it accepted never runs out of time while on-demand capacity can be had: at every look
 // the work left since the last durable checkpoint still fits on on-demand before the deadline (the exact guard), with
-// the longest start-up and the longest time to the next look taken off. The same fleet, market and time give the same
-// plans, and a fleet that has taken the plans over gets none the second time.
+// the longest start-up and the longest time to the next look taken off. Under the guard it takes what is expected to
+// cost least until the work is done: spot in some pool, by its price, its age and its level, waiting, or on-demand
+// (package pool). Where that cannot be reckoned yet, what runs goes on, and what does not run is decided by Uniform
+// Progress. The same fleet, market and time give the same plans, and a fleet that has taken the plans over gets none
+// the second time.
 // It reads no clock, does no I/O and does not order machines about: what a plan sets in motion is the decider's.
+//
+//	guard        on-demand now, or the deadline could be missed     choose.go
+//	deadline     least expected cost, by the tables                 choose.go
+//	best effort  the cheapest useful hour, or waiting for it        choose.go
+//	places       which pools are weighed, and what is known of them places.go
+//	launch       the plan: offers, money, the runner-up             plan.go
 package plan
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"lowtide/shared/fleet"
@@ -28,6 +38,7 @@ type Policy struct {
 	Grace    time.Duration // and takes this long to save
 	PlanLife time.Duration // a launch that has not happened by then must not happen
 	Offers   int           // alternatives in one plan
+	Patience time.Duration // longest that a workload without a deadline waits for spot at its usual price; 0: a day
 }
 
 // Default suits real clouds.
@@ -36,29 +47,43 @@ var Default = Policy{
 	Silence: 10 * time.Minute, Lease: 6 * time.Hour, Grace: 15 * time.Minute, PlanLife: 10 * time.Minute, Offers: 4,
 }
 
-// Decision is what to do about one workload now. A zero Plan.Action means: nothing to buy.
-type Decision struct {
-	Plan   fleet.Plan
-	Reason string    // always set: also why nothing is done
-	Review time.Time // look again then, at the latest
+// Oracle prices what can be done about a workload with a deadline: pool.Tables where it may be cold, or pool.Solving.
+type Oracle interface {
+	Decide(c pool.Case) pool.Decision
 }
 
-// Make returns the launches that the fleet needs now, in order of workloads' names, without ids or machine names:
-// whoever takes a plan over gives those. Workloads whose Review lies ahead are left alone.
-func Make(f *fleet.Fleet, book *Book, p Policy, now time.Time) (plans []fleet.Plan, reviews map[string]time.Time) {
-	reviews = map[string]time.Time{}
+// Decision is what to do about one workload now. At most one of Plan, Stop and Keep is set.
+type Decision struct {
+	Workload string
+	Plan     fleet.Plan // a zero Action: nothing to buy
+	Stop     bool       // save, stop and end what runs: to wait is cheaper
+	Keep     bool       // what runs goes on; what is made ready to take over is given up
+	Reason   string     // always set: also why nothing is done
+	Options  []Option   // what was weighed, cheapest first; none where the guard left no choice
+	Review   time.Time  // look again then, at the latest
+}
+
+// Option is one thing that could be done, in words and numbers.
+type Option struct {
+	What     string               `json:"what"`
+	Expected fleet.Maybe[float64] `json:"expected,omitzero"` // USD until the work is done; unknown: the deadline could be missed
+	Hourly   float64              `json:"hourly,omitempty"`  // USD for what an hour on demand does
+	Since    time.Duration        `json:"since,omitempty"`   // of a pool: it has been to be had so long
+	Lost     float64              `json:"lost,omitempty"`    // and the chance that it goes within the next hour
+	Chosen   bool                 `json:"chosen,omitempty"`
+	Why      string               `json:"why"` // it was chosen, or lost
+}
+
+// Make decides about the workloads of a fleet whose Review has come, in order of their names. Its plans have no ids or
+// machine names: whoever takes one over gives those.
+func Make(f *fleet.Fleet, book *Book, by Oracle, p Policy, now time.Time) []Decision {
+	var out []Decision
 	for _, name := range fleet.Sorted(f.Workloads) {
-		w := f.Workloads[name]
-		if w.Phase != fleet.Accepted || now.Before(w.Review) {
-			continue
-		}
-		d := Decide(f, book, p, w, now)
-		reviews[name] = d.Review
-		if d.Plan.Action != "" {
-			plans = append(plans, d.Plan)
+		if w := f.Workloads[name]; w.Phase == fleet.Accepted && !now.Before(w.Review) {
+			out = append(out, Decide(f, book, by, p, w, now))
 		}
 	}
-	return plans, reviews
+	return out
 }
 
 // situation is a workload as the rules see it.
@@ -67,54 +92,67 @@ type situation struct {
 	now      time.Time
 	act      *fleet.Instance // the machine that carries the work on, or is made ready to; nil: none
 	mode     pool.Mode
+	sure     bool          // while act is made ready, the work goes on on demand
 	left     time.Duration // work left if nothing more is lost
 	leftSafe time.Duration // work left from the last durable checkpoint
+	start    time.Duration // usual time from a launch until work goes on
+	startMax time.Duration // longest such time
 	warm     time.Duration // start-up still ahead of act
 	until    time.Duration // time to the deadline
 	promised bool          // there is a deadline
 }
 
 // Decide is what Make does for one workload.
-func Decide(f *fleet.Fleet, book *Book, p Policy, w *fleet.Workload, now time.Time) Decision {
+func Decide(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, now time.Time) Decision {
 	s := look(f, p, w, now)
-	d := Decision{Review: now.Add(p.Wake)}
+	d := Decision{Workload: w.Spec.Name, Review: now.Add(p.Wake)}
 	if f.Halted != "" {
 		d.Reason = "nothing is bought: " + f.Halted
 		return d
 	}
-	spot := book.pick(fleet.Spot, f, w, now, p.Offers)
-	sure := book.pick(fleet.OnDemand, f, w, now, p.Offers)
-	want, why := s.choose(p, spot, sure)
+	m := book.around(f, &s, p)
+	v := s.choose(by, p, m)
 	if s.promised {
 		// Look again before the guard would have to step in, not only each Wake.
-		if slack := s.until - s.leftSafe - p.StartMax - p.Wake; slack > 0 && slack < p.Wake {
+		if slack := s.until - m.hours(s.leftSafe) - s.startMax - p.Wake; slack > 0 && slack < p.Wake {
 			d.Review = now.Add(max(slack, time.Second))
 		}
 	}
-	d.Reason = why
+	if v.cold {
+		d.Review = earlier(d.Review, now.Add(coldWait))
+	}
+	d.Reason, d.Options, d.Keep = v.why, v.options, v.keep
+	if what, why := v.next(); what != "" {
+		d.Reason += "; next best, " + what + ": " + why
+	}
 	switch {
-	case want == pool.Idle:
+	case v.mode == pool.Idle:
+		d.Stop = s.stoppable()
 		return d
-	case want == s.mode:
-		if offers, move, gain := s.cheaper(p, spot); move {
-			d.Plan = s.launch(f, p, offers, sure, gain)
-			d.Reason = gain
-		}
+	case v.stay:
 		return d
-	case want == pool.Spot:
-		d.Plan = s.launch(f, p, spot, sure, why)
+	case v.mode == pool.Spot:
+		d.Plan = s.launch(f, p, m.spotOffers(s.mode, v.to), v, m.sure)
 	default:
-		d.Plan = s.launch(f, p, sure, spot, why)
+		d.Plan = s.launch(f, p, m.sure, v, m.spotOffers(s.mode, 0))
 	}
 	if len(d.Plan.Offers) == 0 {
 		d.Plan = fleet.Plan{}
-		d.Reason = why + "; but nothing is on offer"
+		d.Reason += "; but nothing is on offer"
 		d.Review = now.Add(min(p.Wake, time.Minute))
 	}
 	if over := s.overBudget(f, d.Plan); over != "" {
 		d.Plan, d.Reason = fleet.Plan{}, over
 	}
 	return d
+}
+
+// coldWait is after how long a decision without tables is looked at again.
+const coldWait = 15 * time.Second
+
+// stoppable says that something runs which may be stopped without asking anybody.
+func (s situation) stoppable() bool {
+	return s.act != nil && s.w.Spec.Autonomy == fleet.Act
 }
 
 // look reads off the fleet what carries the workload.
@@ -125,15 +163,18 @@ func look(f *fleet.Fleet, p Policy, w *fleet.Workload, now time.Time) situation 
 		s.until = w.Spec.Deadline.Sub(now)
 	}
 	on, next := f.Machines[w.On], f.Machines[w.Next]
-	if counted(on, p, now) && on.Run.Epoch == w.Epoch && on.Run.Phase == fleet.Running {
+	runs := counted(on, p, now) && on.Run.Epoch == w.Epoch && on.Run.Phase == fleet.Running
+	if runs {
 		s.left = w.Left(max(on.Run.Step, w.Saved.Step))
+	}
+	switch {
+	case counted(next, p, now):
+		s.act = next
+		s.sure = runs && on.Offer.Market != fleet.Spot && !on.Order.Stop
+	case counted(on, p, now) && !on.Run.Phase.Over() && !on.Order.Stop:
 		s.act = on
 	}
-	if counted(next, p, now) {
-		s.act = next
-	} else if s.act == nil && counted(on, p, now) && !on.Run.Phase.Over() {
-		s.act = on // restoring
-	}
+	s.start, s.startMax = starts(f, p, s.act)
 	if s.act == nil {
 		return s
 	}
@@ -146,10 +187,46 @@ func look(f *fleet.Fleet, p Policy, w *fleet.Workload, now time.Time) situation 
 		if since.IsZero() {
 			since = now
 		}
-		s.warm = max(p.StartUp-now.Sub(since), p.StartUp/10)
+		s.warm = max(s.start-now.Sub(since), s.start/10)
 	}
 	return s
 }
+
+// begun says that act does the work, and not only will.
+func (s situation) begun() bool { return s.act != nil && s.act.Run.Phase == fleet.Running }
+
+// settled says that act has done so for the minimum stay.
+func (s situation) settled(p Policy) bool { return s.begun() && s.now.Sub(s.act.ReadyAt) >= p.MinStay }
+
+// starts is how long a launch takes, usually and at most. What was measured weighs against the policy's figures; it
+// makes the longest longer and never shorter.
+func starts(f *fleet.Fleet, p Policy, on *fleet.Instance) (usual, most time.Duration) {
+	usual, most = p.StartUp, p.StartMax
+	var sum time.Duration
+	n := 0
+	for _, cloud := range fleet.Sorted(f.StartUps) {
+		if on != nil && on.Offer.Cloud != cloud {
+			continue
+		}
+		x := f.StartUps[cloud]
+		k := min(x.Boot.Count, x.Proof.Count, 20)
+		n += k
+		sum += time.Duration(k) * (x.Boot.Mean + x.Proof.Mean + x.Restore.Mean)
+		most = max(most, 2*(x.Boot.Most+x.Proof.Most)+x.Restore.Most+p.Wake+election)
+	}
+	return (ordinaryStarts*usual + sum) / time.Duration(ordinaryStarts+n), most
+}
+
+// Measured is the policy with the longest start-up that any of a fleet's clouds has shown.
+func (p Policy) Measured(f *fleet.Fleet) Policy {
+	_, p.StartMax = starts(f, p, nil)
+	return p
+}
+
+const (
+	ordinaryStarts = 3                // that the policy's usual start-up counts for
+	election       = 10 * time.Second // of a NATS leader
+)
 
 // counted says that a machine can be relied on to go on.
 func counted(m *fleet.Instance, p Policy, now time.Time) bool {
@@ -159,78 +236,8 @@ func counted(m *fleet.Instance, p Policy, now time.Time) bool {
 	return m.Heard.IsZero() || now.Sub(m.Heard) < p.Silence
 }
 
-// choose takes the rule's answer and puts the guard under it.
-func (s situation) choose(p Policy, spot, sure []fleet.Offer) (pool.Mode, string) {
-	up := len(spot) > 0 || s.mode == pool.Spot
-	if !s.promised {
-		if up {
-			return pool.Spot, "best effort: spot is to be had"
-		}
-		if s.mode == pool.OnDemand {
-			return pool.OnDemand, "best effort: it runs"
-		}
-		return pool.Idle, "best effort: waiting for spot"
-	}
-	if need, room := s.leftSafe+p.StartMax, s.until-p.Wake; need > room {
-		why := fmt.Sprintf("guard: %s of work since the last checkpoint and %s to start must fit into %s, less the next look in %s",
-			short(s.leftSafe), short(p.StartMax), short(s.until), short(p.Wake))
-		if len(sure) == 0 && s.mode != pool.OnDemand && up {
-			return pool.Spot, why + "; no on-demand is on offer, so spot"
-		}
-		return pool.OnDemand, why
-	}
-	job := pool.Job{
-		Work: s.w.Spec.Work.Seconds(), Deadline: s.w.Spec.Deadline.Sub(s.w.Since).Seconds(),
-		Delay: p.StartUp.Seconds(), Tick: p.Wake.Seconds(), OnDemand: price(sure, 1), Spot: price(spot, 0.5),
-	}
-	elapsed := s.now.Sub(s.w.Since)
-	view := pool.View{
-		T: int((elapsed + p.Wake - 1) / p.Wake), Up: []bool{up}, Mode: s.mode, Zone: -1,
-		Work: s.left.Seconds(), Warmup: s.warm.Seconds(),
-	}
-	if s.mode == pool.Spot {
-		view.Zone = 0
-	}
-	since := -1
-	if s.mode == pool.OnDemand && !s.act.Bought.IsZero() {
-		since = min(int(s.act.Bought.Sub(s.w.Since)/p.Wake), view.T)
-	}
-	// The exit by elapsed time costs less than the released rule in every setting of the recorded traces (simulate).
-	c := pool.UniformSince(job, pool.LeaveElapsed, since).Choose(view)
-	even := time.Duration(float64(s.w.Spec.Work) * float64(elapsed) / float64(s.w.Spec.Deadline.Sub(s.w.Since)))
-	done := s.w.Spec.Work - s.left
-	pace := fmt.Sprintf("%s of %s done, even pace is %s, slack %s", short(done), short(s.w.Spec.Work), short(even), short(s.until-s.left))
-	switch c.Mode {
-	case pool.Spot:
-		return pool.Spot, "spot is to be had: " + pace
-	case pool.OnDemand:
-		return pool.OnDemand, "behind even pace without spot: " + pace
-	}
-	return pool.Idle, "ahead of even pace, waiting for spot: " + pace
-}
-
-// cheaper finds whether another spot pool pays for a move.
-func (s situation) cheaper(p Policy, spot []fleet.Offer) (offers []fleet.Offer, move bool, why string) {
-	on := s.act
-	if s.mode != pool.Spot || on == nil || on.Run.Phase != fleet.Running || s.now.Sub(on.ReadyAt) < p.MinStay || len(spot) == 0 {
-		return nil, false, ""
-	}
-	was, ok1 := on.Offer.PerHour()
-	is, ok2 := spot[0].PerHour()
-	if !ok1 || !ok2 || spot[0].Pool() == on.Offer.Pool() || is >= was {
-		return nil, false, ""
-	}
-	once := (was + is) * p.StartUp.Hours() // both machines bill while the new one starts
-	saved := (was - is) * s.left.Hours()
-	if saved < p.Margin*once {
-		return nil, false, ""
-	}
-	return spot, true, fmt.Sprintf("%.4f instead of %.4f USD/h saves %.2f USD over %s; the move costs %.2f USD, paid back in %s",
-		is, was, saved, short(s.left), once, short(time.Duration(once/(was-is)*float64(time.Hour))))
-}
-
 // launch writes the plan down.
-func (s situation) launch(f *fleet.Fleet, p Policy, offers, others []fleet.Offer, why string) fleet.Plan {
+func (s situation) launch(f *fleet.Fleet, p Policy, offers []fleet.Offer, v verdict, others []fleet.Offer) fleet.Plan {
 	if len(offers) == 0 {
 		return fleet.Plan{}
 	}
@@ -238,9 +245,9 @@ func (s situation) launch(f *fleet.Fleet, p Policy, offers, others []fleet.Offer
 	pl := fleet.Plan{
 		Action: fleet.Launch, Cloud: o.Cloud, Account: o.Account, Workload: s.w.Spec.Name, Made: s.now,
 		Expires: s.now.Add(p.PlanLife), HardEnd: hardEnd(s, p),
-		Score: fleet.Score{Reason: why, Hourly: o.Hourly.Or(fleet.Money{})},
+		Score: fleet.Score{Reason: v.why, Hourly: o.Hourly.Or(fleet.Money{})},
 	}
-	for _, alt := range offers {
+	for _, alt := range offers[:min(len(offers), max(p.Offers, 1))] {
 		if alt.Cloud == o.Cloud && alt.Account == o.Account {
 			pl.Offers = append(pl.Offers, alt)
 		}
@@ -249,12 +256,14 @@ func (s situation) launch(f *fleet.Fleet, p Policy, offers, others []fleet.Offer
 	if on := f.Machines[s.w.On]; on != nil {
 		pl.Score.HourlyNow = on.Offer.Hourly.Or(fleet.Money{})
 		if was, is := pl.Score.HourlyNow.Float(), pl.Score.Hourly.Float(); is < was {
-			once := (was + is) * p.StartUp.Hours()
+			once := (was + is) * s.start.Hours() // both machines bill while the new one starts
 			pl.Score.OneOff = fleet.Dollars(once)
 			pl.Score.Payback = time.Duration(once / (was - is) * float64(time.Hour))
 		}
 	}
-	runnerUp(&pl.Score, o, offers[1:], others)
+	if pl.Score.RunnerUp, pl.Score.WhyLost = v.next(); pl.Score.RunnerUp == "" {
+		runnerUp(&pl.Score, o, offers[1:], others)
+	}
 	return pl
 }
 
@@ -313,14 +322,19 @@ func Spent(f *fleet.Fleet, w *fleet.Workload, now time.Time) fleet.Money {
 	return sum
 }
 
-func price(offers []fleet.Offer, other float64) float64 {
-	if len(offers) == 0 {
-		return other
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
 	}
-	if p, ok := offers[0].PerHour(); ok && p > 0 {
-		return p
+	return a
+}
+
+// dollars prints an amount that is expected and not billed.
+func dollars(x float64) string {
+	if math.Abs(x) < 1 {
+		return fmt.Sprintf("%.3f USD", x)
 	}
-	return other
+	return fmt.Sprintf("%.2f USD", x)
 }
 
 // short prints a duration in whole minutes, or seconds when that is all there is.

@@ -49,6 +49,7 @@ type Request struct {
 	Offer    fleet.Offer
 	Labels   Labels
 	UserData string    // a function of plan and offer alone
+	Avoid    []string  // hosts of a marketplace not to buy from: where no other sells the offer, it is ErrNoCapacity
 	HardEnd  time.Time // zero: none
 }
 
@@ -64,10 +65,11 @@ type Labels struct {
 // State is a machine's state at the cloud.
 type State string
 
-// The states. A stopped or preempted machine that still bills is Running here with Kept set by the adapter.
+// The states.
 const (
 	Pending State = "pending"
 	Running State = "running"
+	Stopped State = "stopped" // does not run and bills its disk: outbid, stopped from outside, switched off
 	Ending  State = "ending"
 	Gone    State = "gone" // does not bill any more
 )

@@ -72,16 +72,28 @@ func open(ctx context.Context, js jetstream.JetStream, name string, replicas int
 	return &bucket{js, s, "$KV." + name + ".", nil}, nil
 }
 
-// Existing is a bucket that somebody else made, for who only reads it: nothing is written by opening it. ErrNotFound if it is
-// not there.
-func Existing(ctx context.Context, js jetstream.JetStream, name string) (Bucket, error) {
-	s, err := js.Stream(ctx, "KV_"+name)
-	switch {
-	case errors.Is(err, jetstream.ErrStreamNotFound):
-		return nil, fmt.Errorf("bucket %s: %w", name, ErrNotFound)
-	case err != nil:
+// Bind opens a bucket that is there, for those who may not make one: its settings are checked, and changed by nobody.
+// ErrNotFound if it is not there.
+func Bind(ctx context.Context, js jetstream.JetStream, name string) (Bucket, error) {
+	return bind(ctx, js, name)
+}
+
+func bind(ctx context.Context, js jetstream.JetStream, name string) (*bucket, error) {
+	if err := Guard(ctx, js.Conn()); err != nil {
+		return nil, err
+	}
+	var s jetstream.Stream
+	err := patiently(ctx, func(ctx context.Context) (err error) {
+		s, err = js.Stream(ctx, "KV_"+name)
+		return err
+	})
+	if errors.Is(err, jetstream.ErrStreamNotFound) {
+		err = fmt.Errorf("%w: %w", ErrNotFound, err)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)
-	case s.CachedInfo().Config.AllowDirect:
+	}
+	if s.CachedInfo().Config.AllowDirect {
 		return nil, fmt.Errorf("bucket %s: reads may be answered by a follower (allow_direct is on)", name)
 	}
 	return &bucket{js, s, "$KV." + name + ".", nil}, nil

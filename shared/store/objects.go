@@ -27,6 +27,15 @@ func OpenObjects(ctx context.Context, js jetstream.JetStream, name string, repli
 	return &objects{b}, nil
 }
 
+// BindObjects opens objects that are there, for those who may not make them.
+func BindObjects(ctx context.Context, js jetstream.JetStream, name string) (Objects, error) {
+	b, err := bind(ctx, js, name)
+	if err != nil {
+		return nil, err
+	}
+	return &objects{b}, nil
+}
+
 type objects struct{ b *bucket }
 
 func (o *objects) Put(ctx context.Context, val []byte) (string, error) {

@@ -23,6 +23,8 @@ import (
 	"lowtide/functions/agent"
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
+	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 )
 
 // Options make a machine. Config, Store and Job are needed.
@@ -307,9 +309,13 @@ func (b bench) Run(ctx context.Context, machine string, want fleet.Benchmark) (e
 	if b.m.o.Bench != nil {
 		return b.m.o.Bench(machine, want)
 	}
+	usual := gpu.ProfileOf("cpu")
 	return events.BenchmarkFinished{
-		Machine: machine, Nonce: want.Nonce, Backend: "cpu", Suite: want.Suite, Elapsed: max(b.m.o.Proof, time.Second), Verdict: "pass", Product: "1",
-		Devices: []events.Device{{Name: "virtual", Measured: 1, Rated: 1, Ratio: 1, Lower: 0.99, Upper: 1.01}},
+		Machine: machine, Nonce: want.Nonce, Backend: "cpu", Suite: want.Suite, Size: usual.Size, Elapsed: max(b.m.o.Proof, time.Second), Verdict: "pass",
+		Devices: []events.Device{{
+			Name: "virtual", Measured: 1, Rated: 1, Ratio: 1, Lower: 0.99, Upper: 1.01,
+			Work: usual.Measure, Checksum: product.Expected(want.Nonce, usual.Size),
+		}},
 	}, nil
 }
 

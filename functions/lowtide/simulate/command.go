@@ -33,13 +33,13 @@ func Policies() []Policy {
 		return func(j pool.Job, history [][]bool) pool.Rule { return pool.Follow(make(j), history) }
 	}
 	return []Policy{
-		{"on-demand", rule(func(pool.Job) pool.Rule { return pool.Only() })},
-		{"greedy", rule(pool.Greedy)},
-		{"uniform-text", rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveText) })},
-		{"uniform-released", rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveReleased) })},
-		{"uniform-elapsed", rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveElapsed) })},
-		{"slack-wait", rule(func(j pool.Job) pool.Rule { return pool.Guarded(j, pool.SlackWait(j, 0.1)) })},
-		{"lowtide", func(j pool.Job, history [][]bool) pool.Rule { return pool.New(tables, j, history) }},
+		{Name: "on-demand", Make: rule(func(pool.Job) pool.Rule { return pool.Only() })},
+		{Name: "greedy", Make: rule(pool.Greedy)},
+		{Name: "uniform-text", Make: rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveText) })},
+		{Name: "uniform-released", Make: rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveReleased) })},
+		{Name: "uniform-elapsed", Make: rule(func(j pool.Job) pool.Rule { return pool.Uniform(j, pool.LeaveElapsed) })},
+		{Name: "slack-wait", Make: rule(func(j pool.Job) pool.Rule { return pool.Guarded(j, pool.SlackWait(j, 0.1)) })},
+		{Name: "lowtide", Make: func(j pool.Job, history [][]bool) pool.Rule { return pool.New(tables, j, history) }},
 		{Name: "optimum"},
 	}
 }
@@ -58,6 +58,8 @@ type flags struct {
 	deadlines, delay []float64
 	windows, gang    int
 	stdio            bool
+	study, replay    string
+	seeds            int
 	seed             uint64
 }
 
@@ -71,6 +73,12 @@ func Command() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.stdio {
 				return Serve(cmd.InOrStdin(), cmd.OutOrStdout(), cmd.ErrOrStderr())
+			}
+			if f.replay != "" {
+				return f.played(cmd.Context(), cmd.OutOrStdout())
+			}
+			if f.study == "ablation" {
+				return f.ablate(cmd.Context(), cmd.OutOrStdout(), cmd.ErrOrStderr())
 			}
 			traces, err := f.traces()
 			if err != nil {
@@ -91,6 +99,9 @@ func Command() *cobra.Command {
 	fs.Float64SliceVar(&f.deadlines, "deadlines", []float64{52, 60, 70}, "hours from the start")
 	fs.Float64SliceVar(&f.delay, "delays", []float64{0.05, 0.2}, "hours from a launch until work goes on")
 	fs.IntVar(&f.windows, "windows", 40, "jobs for each zone")
+	fs.StringVar(&f.replay, "replay", "", "what would other policies have done? a --state directory of lowtide run, or one with files of lowtide events")
+	fs.StringVar(&f.study, "study", "", "instead of the table: halves (beside the reference policy, by halves of zones and time) oracle (told parts of the future) or ablation (the ring on the fake cloud with one thing less)")
+	fs.IntVar(&f.seeds, "seeds", 16, "lives of a job for each line of the ablation")
 	fs.IntVar(&f.gang, "gang", 1, "instances a job needs at once, all or none")
 	fs.BoolVar(&f.stdio, "policy-stdio", false, "be a policy: answer job and tick messages on stdin, one JSON object a line")
 	fs.Uint64Var(&f.seed, "seed", 1, "of the built-in model")
@@ -122,6 +133,7 @@ func (f flags) groups(traces []market.Trace) ([]Group, error) {
 	for _, a := range asked {
 		parts := strings.Split(a, "+")
 		var together Group
+		used := map[string]bool{}
 		for _, p := range parts {
 			found := find(p)
 			if len(found) == 0 {
@@ -129,18 +141,30 @@ func (f flags) groups(traces []market.Trace) ([]Group, error) {
 			}
 			for _, t := range found {
 				if len(parts) == 1 {
-					out = append(out, Group{t.Zone, [][]bool{t.Up(f.gang)}})
+					out = append(out, Group{Name: t.Zone, Up: [][]bool{t.Up(f.gang)}, Others: f.others(traces, map[string]bool{t.Zone: true})})
 					continue
 				}
-				together.Up = append(together.Up, t.Up(f.gang))
+				if !used[t.Zone] {
+					together.Up, used[t.Zone] = append(together.Up, t.Up(f.gang)), true
+				}
 			}
 		}
 		if len(parts) > 1 {
-			together.Name = a
+			together.Name, together.Others = a, f.others(traces, used)
 			out = append(out, together)
 		}
 	}
 	return out, nil
+}
+
+// others are the zones that a group does not use.
+func (f flags) others(traces []market.Trace, used map[string]bool) (out [][]bool) {
+	for _, t := range traces {
+		if !used[t.Zone] {
+			out = append(out, t.Up(f.gang))
+		}
+	}
+	return out
 }
 
 // chosen are the policies asked for; greedy and the optimum are always played, since the others are measured by them.
@@ -153,7 +177,7 @@ func (f flags) chosen() ([]Policy, error) {
 		want[p] = true
 	}
 	var out []Policy
-	for _, p := range Policies() {
+	for _, p := range append(Policies(), Reference()) {
 		if want[p.Name] {
 			out = append(out, p)
 			delete(want, p.Name)
@@ -166,6 +190,13 @@ func (f flags) chosen() ([]Policy, error) {
 }
 
 func (f flags) run(ctx context.Context, traces []market.Trace, log io.Writer) ([]Table, error) {
+	if f.study != "" {
+		study := studies[f.study]
+		if study == nil {
+			return nil, fmt.Errorf("--study %q: want halves, oracle or ablation", f.study)
+		}
+		return study(ctx, f, traces, log)
+	}
 	groups, err := f.groups(traces)
 	if err != nil {
 		return nil, err
@@ -174,6 +205,11 @@ func (f flags) run(ctx context.Context, traces []market.Trace, log io.Writer) ([
 	if err != nil {
 		return nil, err
 	}
+	return f.compare(ctx, groups, policies, traces[0].Gap.Seconds(), log)
+}
+
+// compare plays policies on every setting asked for.
+func (f flags) compare(ctx context.Context, groups []Group, policies []Policy, tick float64, log io.Writer) ([]Table, error) {
 	if f.windows < 1 {
 		return nil, errors.New("--windows: at least 1")
 	}
@@ -184,11 +220,11 @@ func (f flags) run(ctx context.Context, traces []market.Trace, log io.Writer) ([
 	var out []Table
 	for _, delay := range f.delay {
 		for _, deadline := range f.deadlines {
-			j := pool.Job{Work: work.Seconds(), Deadline: deadline * 3600, Delay: delay * 3600, Tick: traces[0].Gap.Seconds(), OnDemand: onDemand, Spot: spot}
+			j := pool.Job{Work: work.Seconds(), Deadline: deadline * 3600, Delay: delay * 3600, Tick: tick, OnDemand: onDemand, Spot: spot}
 			if !j.Promisable() {
 				return nil, fmt.Errorf("--deadlines %g: %s of work and a start of %g h do not fit", deadline, work, delay)
 			}
-			if len(groups[0].Up[0]) < j.Ticks()+2 {
+			if len(groups[0].Up[0])-groups[0].From < j.Ticks()+2 {
 				return nil, fmt.Errorf("--deadlines %g: the traces are shorter", deadline)
 			}
 			scores, err := Compare(ctx, Setting{Job: j, Groups: groups, Windows: f.windows, Done: tell}, policies)
@@ -230,9 +266,9 @@ func write(w io.Writer, format string, tables []Table) error {
 	case "text":
 		for _, t := range tables {
 			fmt.Fprintf(w, "deadline %g h, delay %g h, %s\n", t.Deadline, t.Delay, t.Groups)
-			fmt.Fprintf(w, "  %-18s %8s %8s %8s %8s %9s\n", "policy", "missed", "cost", "closed", "gap p75", "launches")
+			fmt.Fprintf(w, "  %-19s %8s %8s %8s %8s %9s\n", "policy", "missed", "cost", "closed", "gap p75", "launches")
 			for _, s := range t.Scores {
-				fmt.Fprintf(w, "  %-18s %8d %8.4f %7.1f%% %8.3f %9.1f\n", s.Policy, s.Missed, s.Cost, 100*s.Closed, s.Gap75, s.Launches)
+				fmt.Fprintf(w, "  %-19s %8d %8.4f %7.1f%% %8.3f %9.1f\n", s.Policy, s.Missed, s.Cost, 100*s.Closed, s.Gap75, s.Launches)
 			}
 		}
 		return nil

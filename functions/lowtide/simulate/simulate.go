@@ -19,10 +19,12 @@ import (
 // one clock, possibly empty). It is called anew for every job, so nothing learnt in one reaches the next.
 type Maker func(j pool.Job, history [][]bool) pool.Rule
 
-// Policy is a policy under its name. A nil Make stands for the offline optimum.
+// Policy is a policy under its name: Make, or See for one that is told more than the history, which is a bound or a
+// reference and no rival. Neither stands for the offline optimum.
 type Policy struct {
 	Name string
 	Make Maker
+	See  func(j pool.Job, g Group, start int) pool.Rule
 }
 
 // Setting is one set of jobs: every window of every group of zones, with one deadline and one delay.
@@ -35,8 +37,10 @@ type Setting struct {
 
 // Group is the zones one job may use, with their availability by tick, equally long and on one clock.
 type Group struct {
-	Name string
-	Up   [][]bool
+	Name   string
+	Up     [][]bool
+	Others [][]bool // of zones that are not used, for policies that count their hazards there
+	From   int      // no window begins before this tick; what came earlier is history
 }
 
 // Played is one job of a setting under one policy.
@@ -51,8 +55,8 @@ func (s Setting) Play(ctx context.Context, p Policy) ([]Played, error) {
 	type task struct{ group, window, start int }
 	var tasks []task
 	for g, group := range s.Groups {
-		for w, start := range Starts(len(group.Up[0]), s.Job.Ticks(), s.Windows) {
-			tasks = append(tasks, task{g, w, start})
+		for w, start := range Starts(len(group.Up[0])-group.From, s.Job.Ticks(), s.Windows) {
+			tasks = append(tasks, task{g, w, group.From + start})
 		}
 	}
 	out := make([]Played, len(tasks))
@@ -64,7 +68,7 @@ func (s Setting) Play(ctx context.Context, p Policy) ([]Played, error) {
 			defer wg.Done()
 			for i := range next {
 				t := tasks[i]
-				out[i] = Played{t.group, t.window, s.one(p, s.Groups[t.group].Up, t.start)}
+				out[i] = Played{t.group, t.window, s.one(p, s.Groups[t.group], t.start)}
 				if s.Done != nil {
 					s.Done()
 				}
@@ -84,7 +88,11 @@ func (s Setting) Play(ctx context.Context, p Policy) ([]Played, error) {
 }
 
 // one plays one job; the optimum is computed, every other policy is played.
-func (s Setting) one(p Policy, up [][]bool, start int) Outcome {
+func (s Setting) one(p Policy, g Group, start int) Outcome {
+	up := g.Up
+	if p.See != nil {
+		return Play(s.Job, p.See(s.Job, g, start), up, start)
+	}
 	if p.Make != nil {
 		return Play(s.Job, p.Make(s.Job, History(up, start, s.Job.Tick)), up, start)
 	}

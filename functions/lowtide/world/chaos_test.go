@@ -11,9 +11,11 @@ import (
 	"time"
 
 	"lowtide/functions/lowtide/world"
+	"lowtide/functions/rebalance"
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn/memory"
 	"lowtide/shared/market"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/provider/fake"
 )
 
@@ -39,10 +41,13 @@ func jobs() []fleet.Spec {
 	return []fleet.Spec{job("tight", 1, 900, 6*time.Hour), job("loose", 2, 700, 20*time.Hour), job("best-effort", 3, 500, 0)}
 }
 
+// tables are shared by all rounds, which run side by side: what is decided depends on none of the others.
+var tables = pool.NewTables(rebalance.TablesLimit)
+
 // chaos is a world in which everything goes wrong that may go wrong.
 func chaos(seed uint64) world.Options {
 	return world.Options{
-		Seed: seed, Start: start, Traces: market.Model(seed, 3, 195*time.Second, 3000), Rate: rate, Lease: 6 * time.Hour,
+		Seed: seed, Start: start, Traces: market.Model(seed, 3, 195*time.Second, 3000), Rate: rate, Lease: 6 * time.Hour, Tables: tables,
 		Faults: memory.Faults{Lose: 0.4, Double: 0.2, Reorder: 0.2, CrashAfterHandle: 0.03, CrashBeforeAck: 0.03},
 		Crash:  0.002, Holder: 0.002,
 		Cloud: fake.Config{

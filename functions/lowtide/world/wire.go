@@ -29,16 +29,16 @@ func (w *World) serve() {
 	carry := provision.Options{Now: w.Host.Now}
 	for _, made := range []func() fn.Function{
 		func() fn.Function {
-			return prices.New("prices", []string{fleetName}, []provider.Provider{w.Cloud}, markets, objects, prices.Options{Now: w.Host.Now})
+			return prices.New("prices", []string{fleetName}, []provider.Provider{listed{w.Cloud, w.o.Less}}, markets, objects, prices.Options{Now: w.Host.Now})
 		},
 		func() fn.Function {
 			return census.New("census", install, w.Cloud, claims, listings, census.Options{Now: w.Host.Now, Fleet: fleetName})
 		},
-		func() fn.Function { return verify.New(orders, nil) },
+		func() fn.Function { return verify.New(orders, verify.Options{}) },
 		func() fn.Function {
-			return rebalance.New(rebalance.Config{
-				Fleet: fleetName, Install: install, States: w.States, Market: markets, Policy: policy, Batch: 64,
-			}).Function()
+			return w.o.Less.hears(rebalance.New(rebalance.Config{
+				Fleet: fleetName, Install: install, States: w.States, Market: markets, Policy: policy, Tables: w.o.Tables, Batch: 64,
+			}).Function())
 		},
 		func() fn.Function { return provision.New("provision", w.Cloud, claims, carry) },
 		func() fn.Function { return provision.Twins("provision-twins", w.Cloud, claims, carry) },

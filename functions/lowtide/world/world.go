@@ -18,7 +18,10 @@ import (
 	"lowtide/functions/rebalance"
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn/memory"
+	"lowtide/shared/gpu"
+	"lowtide/shared/gpu/product"
 	"lowtide/shared/market"
+	"lowtide/shared/plan/pool"
 	"lowtide/shared/provider/fake"
 	"lowtide/shared/store"
 )
@@ -35,6 +38,9 @@ type Options struct {
 	Crash  float64 // chance at each outward act of an agent that its process dies there
 	Holder float64 // chance a minute that a machine's workload and holder die
 	Silent bool    // notices reach nobody but the machine
+	Less   Less    // what lowtide is not to know
+	Advice Advice
+	Tables *pool.Tables // of expected costs; worlds may share them and still have one history. nil: its own
 }
 
 // World is one such world.
@@ -64,6 +70,9 @@ func New(o Options) (*World, error) {
 		Host: memory.New(o.Seed, o.Start), Log: &agenttest.Log{}, Saved: &agenttest.Store{}, States: store.Memory(),
 		Machines: map[string]*Machine{}, o: o,
 	}
+	if w.o.Tables == nil {
+		w.o.Tables = pool.NewTables(rebalance.TablesLimit)
+	}
 	w.Host.Faults = o.Faults
 	c := o.Cloud
 	c.Seed, c.Traces, c.Origin, c.Now = o.Seed, o.Traces, o.Start, w.Host.Now
@@ -81,6 +90,7 @@ func New(o Options) (*World, error) {
 		w.Host.Publish(events.New(fleetName, "schedule", w.Host.Now(), events.ClockTicked{What: "tick", Due: w.Host.Now()}))
 	})
 	w.Host.Every(time.Minute, w.misfortune)
+	w.advise()
 	return w, nil
 }
 
@@ -150,9 +160,13 @@ func Proof(machine string, b fleet.Benchmark, throttle float64) events.Benchmark
 	if throttle > 0 {
 		ratio, verdict, causes = throttle, "fail", []string{"slow"}
 	}
+	usual := gpu.ProfileOf("cpu")
 	return events.BenchmarkFinished{
-		Machine: machine, Nonce: b.Nonce, Backend: "cpu", Suite: b.Suite, Elapsed: 90 * time.Second, Verdict: verdict, Causes: causes, Product: b.Nonce,
-		Devices: []events.Device{{Name: "V100", Measured: 100 * ratio, Rated: 100, Ratio: ratio, Lower: ratio - 0.01, Upper: ratio + 0.01}},
+		Machine: machine, Nonce: b.Nonce, Backend: "cpu", Suite: b.Suite, Size: usual.Size, Elapsed: 90 * time.Second, Verdict: verdict, Causes: causes,
+		Devices: []events.Device{{
+			Name: "V100", Measured: 100 * ratio, Rated: 100, Ratio: ratio, Lower: ratio - 0.01, Upper: ratio + 0.01,
+			Work: usual.Measure, Checksum: product.Expected(b.Nonce, usual.Size),
+		}},
 	}
 }
 

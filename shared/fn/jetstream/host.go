@@ -96,6 +96,9 @@ func (h *Host) Serve(ctx context.Context, functions ...fn.Function) error {
 		if w.f.Tick != nil {
 			all.Go(func() { w.ticks(ctx) })
 		}
+		if w.f.Beside != nil {
+			all.Go(func() { w.f.Beside(ctx) })
+		}
 	}
 	for {
 		select {
@@ -185,7 +188,7 @@ func (h *Host) real(d time.Duration) time.Duration {
 
 // passing says that an error tells about the world, not about the message.
 func passing(err error) bool {
-	return errors.Is(err, store.ErrConflict) || errors.Is(err, context.Canceled) || bus.Unanswered(err)
+	return errors.Is(err, store.ErrConflict) || errors.Is(err, context.Canceled) || errors.Is(err, fn.ErrPassing) || bus.Unanswered(err)
 }
 
 func pause(ctx context.Context, d time.Duration) bool {

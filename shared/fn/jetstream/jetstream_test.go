@@ -513,3 +513,65 @@ func TestAFactWhoseAckWasLostIsStoredOnce(t *testing.T) {
 		})
 	}
 }
+
+func TestOfABatchEachDeliveryHasItsOwnFate(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, s *embedded.Server) {
+		_, js := natstest.Connect(t, s)
+		say(t, js, 1, 2, 3, 4)
+		var mu sync.Mutex
+		tries := map[uint64]int{}
+		largest := 0
+		f := fn.New("batch", fn.Hear(func(context.Context, events.MachineHeard) ([]events.Event, error) { return nil, nil }))
+		f.Batch = 4
+		f.Handle = func(_ context.Context, batch []fn.Delivery) ([]events.Event, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			largest = max(largest, len(batch))
+			failed := fn.Failures{}
+			for _, d := range batch {
+				n := number(d)
+				tries[n]++
+				switch {
+				case n == 2 && tries[n] < 3:
+					failed[d.Seq] = fmt.Errorf("away: %w", fn.ErrPassing)
+				case n == 3:
+					failed[d.Seq] = fmt.Errorf("%w: not ours", fn.ErrDead)
+				}
+			}
+			said := []events.Event{events.New("f", "batch", time.Time{}, events.ClockTicked{What: fmt.Sprint("said", len(batch))})}
+			if len(failed) > 0 {
+				return said, failed
+			}
+			return said, nil
+		}
+		h, _ := serve(t, s, f)
+		time.Sleep(time.Minute)
+		mu.Lock()
+		defer mu.Unlock()
+		want := map[uint64]int{1: 1, 2: 3, 3: 1, 4: 1}
+		if c := h.Counts(); fmt.Sprint(tries) != fmt.Sprint(want) || largest != 4 || c.Handled != 3 || c.Dead != 1 || c.Published == 0 {
+			t.Errorf("tries %v, largest batch %d, %+v; want %v, the batch of 4, what was handled said", tries, largest, c, want)
+		}
+	})
+}
+
+func TestATraceGoesThroughAFunction(t *testing.T) {
+	s := natstest.Start(t, embedded.Options{})
+	_, js := natstest.Connect(t, s)
+	heard := make(chan string, 1)
+	serve(t, s, fn.New("first", fn.Hear(func(context.Context, events.MachineHeard) ([]events.Event, error) {
+		return []events.Event{events.New("f", "first", time.Time{}, events.ClockTicked{What: "x"})}, nil
+	})), fn.New("second", fn.Hear(func(ctx context.Context, _ events.ClockTicked) ([]events.Event, error) {
+		heard <- fn.From(ctx).Event.Trace
+		return nil, nil
+	})))
+	e := beat(1)
+	e.Trace = fn.Root()
+	if _, err := bus.Publish(t.Context(), js, e); err != nil {
+		t.Fatal(err)
+	}
+	got := <-heard
+	if got == e.Trace || len(got) != len(e.Trace) || got[:35] != e.Trace[:35] {
+		t.Errorf("heard under %q, want the trace of %q with another span", got, e.Trace)
+	}
+}

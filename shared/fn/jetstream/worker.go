@@ -215,31 +215,43 @@ func (w *worker) run(ctx context.Context) {
 	}
 }
 
-// next serves one delivery, if one comes.
+// next serves a batch of deliveries, if one comes.
 func (w *worker) next(ctx context.Context) error {
-	items, err := w.fetch(ctx, 1, idle)
+	items, err := w.fetch(ctx, max(1, w.f.Batch), idle)
+	var good []item
 	for i := range items {
-		w.treat(ctx, &items[i])
+		if items[i].dead != nil {
+			w.buryOrLater(ctx, &items[i], items[i].dead)
+		} else {
+			good = append(good, items[i])
+		}
+	}
+	if len(good) > 0 {
+		w.treat(ctx, good)
 	}
 	return err
 }
 
-// treat handles one delivery, whatever comes of it.
-func (w *worker) treat(ctx context.Context, it *item) {
-	if it.dead != nil {
-		w.buryOrLater(ctx, it, it.dead)
-		return
-	}
-	alive := w.keepAlive([]item{*it})
+// treat handles a batch, whatever comes of it: each delivery has its own fate.
+func (w *worker) treat(ctx context.Context, items []item) {
+	alive := w.keepAlive(slices.Clone(items))
 	defer alive()
-	err := w.try(ctx, []item{*it})
-	switch {
-	case err == nil:
-		w.done(it)
-	case ctx.Err() != nil:
-		_ = it.msg.Nak() // stopping: another host may have it at once
-	default:
-		w.failed(ctx, it, err)
+	err := w.try(ctx, items)
+	var some fn.Failures
+	partly := errors.As(err, &some)
+	for i := range items {
+		it, why := &items[i], err
+		if partly {
+			why = some[it.d.Seq]
+		}
+		switch {
+		case why == nil:
+			w.done(it)
+		case ctx.Err() != nil:
+			_ = it.msg.Nak() // stopping: another host may have it at once
+		default:
+			w.failed(ctx, it, why)
+		}
 	}
 }
 
@@ -312,7 +324,10 @@ func (w *worker) try(ctx context.Context, items []item) error {
 	}
 	w.call.Lock()
 	defer w.call.Unlock()
-	err := w.guarded(ctx, func(ctx context.Context) ([]events.Event, error) { return w.f.Handle(ctx, batch) })
+	err := w.guarded(ctx, func(ctx context.Context) ([]events.Event, error) {
+		said, err := w.f.Handle(ctx, batch)
+		return fn.Traced(batch[0].Event.Trace, said), err
+	})
 	if err != nil {
 		w.h.counts.failed.Add(1)
 	}
@@ -326,7 +341,7 @@ func (w *worker) guarded(ctx context.Context, do func(context.Context) ([]events
 	if slow == 0 {
 		slow = fn.DefaultSlow
 	}
-	said, err := func() (said []events.Event, err error) {
+	said, failed := func() (said []events.Event, err error) {
 		ctx, cancel := w.grace(ctx, slow)
 		defer cancel()
 		defer func() {
@@ -336,12 +351,16 @@ func (w *worker) guarded(ctx context.Context, do func(context.Context) ([]events
 		}()
 		return do(ctx)
 	}()
-	if err != nil || len(said) == 0 {
-		return err
+	var some fn.Failures
+	if failed != nil && !errors.As(failed, &some) || len(said) == 0 {
+		return failed
 	}
 	ctx, cancel := w.grace(ctx, time.Minute)
 	defer cancel()
-	return w.h.Say(ctx, said...)
+	if err := w.h.Say(ctx, said...); err != nil {
+		return err // none is done: what was handled is handled again
+	}
+	return failed
 }
 
 // grace is a context that ends after most, or soon after ctx does, so that a stop does not cut what is nearly done.
@@ -390,8 +409,8 @@ func (w *worker) fetch(ctx context.Context, most int, wait time.Duration) ([]ite
 		return nil, err
 	}
 	items, err := w.drain(res, back, cancel)
-	if len(items) == 0 || most == 1 || err != nil {
-		return items, err
+	if len(items) == 0 || most == 1 || err != nil || items[0].md.NumPending == 0 {
+		return items, err // nothing was waiting behind the first: to ask for more would cost a way to the server and back
 	}
 	res, err = w.con.FetchNoWait(most - 1)
 	if err != nil {
@@ -438,8 +457,10 @@ func (w *worker) read(m jetstream.Msg) (item, error) {
 	if err != nil {
 		it.dead = err
 	}
+	e.Trace = m.Headers().Get(bus.HeaderTrace)
 	it.d = fn.Delivery{
 		Event: e, Stream: md.Stream, Seq: md.Sequence.Stream, At: w.h.opts.Clock.Of(md.Timestamp), Attempt: int(md.NumDelivered),
+		Body: m.Data(),
 	}
 	return it, nil
 }

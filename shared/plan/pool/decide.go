@@ -70,18 +70,39 @@ const waitMargin = 0.001
 // Decide weighs spot in each zone, waiting and on-demand. It solves nothing: where a table is cold, it answers by
 // a safe rule and says so. Every answer is under the guard for Left, Work, Delay and Wake.
 func (t *Tables) Decide(c Case) Decision {
-	v := c.view()
-	if !c.allowed(v, Choice{Idle, -1}) && !c.anySpot(v) {
-		return c.forced(v)
-	}
-	options, ok := c.options(context.Background(), v, func(_ context.Context, k key) (*table, error) {
+	d, err := t.decide(context.Background(), c, func(_ context.Context, k key) (*table, error) {
 		if tab := t.warm(k); tab != nil {
 			return tab, nil
 		}
 		return nil, errCold
 	})
-	if ok != nil {
-		return c.cold(v)
+	if err != nil {
+		return c.cold(c.view())
+	}
+	return d
+}
+
+// Solving is a Tables that is never cold: what it lacks it solves at once, in the caller's goroutine. What it answers
+// depends on the case alone, whoever else uses the tables.
+type Solving struct{ *Tables }
+
+// Decide is Tables.Decide, without its cold answers.
+func (s Solving) Decide(c Case) Decision {
+	d, err := s.decide(context.Background(), c, s.solved)
+	if err != nil { // never: a solve ends only with its context
+		return c.cold(c.view())
+	}
+	return d
+}
+
+func (t *Tables) decide(ctx context.Context, c Case, get func(context.Context, key) (*table, error)) (Decision, error) {
+	v := c.view()
+	if !c.allowed(v, Choice{Idle, -1}) && !c.anySpot(v) {
+		return c.forced(v), nil
+	}
+	options, err := c.options(ctx, v, get)
+	if err != nil {
+		return Decision{}, err
 	}
 	pick := options[0]
 	for _, o := range options { // to wait must gain something: else be done early
@@ -97,9 +118,9 @@ func (t *Tables) Decide(c Case) Decision {
 		}
 	}
 	if math.IsInf(pick.Cost, 1) {
-		return c.forced(v)
+		return c.forced(v), nil
 	}
-	return Decision{Choice: pick.Choice, Options: options, Reason: reason(pick, options, v)}
+	return Decision{Choice: pick.Choice, Options: options, Reason: reason(pick, options, v)}, nil
 }
 
 var errCold = fmt.Errorf("no table yet")
@@ -200,7 +221,7 @@ func (c Case) relay(v View, options []Option) {
 		if v.Mode == Spot && o.Choice == v.Stay() {
 			warm = c.Warmup
 		}
-		ride := c.Zones[o.Choice.Zone].life(c.Work + warm)
+		ride := c.Zones[o.Choice.Zone].Life(c.Work + warm)
 		lowered[i] = math.Min(o.Cost, c.Zones[o.Choice.Zone].Price*ride/3600+rest*math.Max(0, c.Work-math.Max(0, ride-warm))/c.Work)
 	}
 	for i := range options {
@@ -208,24 +229,10 @@ func (c Case) relay(v View, options []Option) {
 	}
 }
 
-// life is the expected rest of the zone's run, s, at most limit.
-func (z Zone) life(limit float64) float64 {
-	alive, sum := 1.0, 0.0
-	for at := 0.0; at < limit && alive > 1e-3; {
-		age := z.Age + at
-		span := math.Min(math.Max(natural, age/8), limit-at)
-		end := chance(odds(upOdds, age/natural) + upLevel*tilt(z.Level()))
-		next := alive * math.Pow(1-end, span/natural)
-		sum += (alive + next) / 2 * span
-		alive, at = next, at+span
-	}
-	return sum
-}
-
 // weigh prices the actions for one zone, and says what a unit of the prices is in $.
 func (c Case) weigh(ctx context.Context, zone Zone, m moment, get func(context.Context, key) (*table, error)) (costs, float64, error) {
-	k := quantum(c.OnDemand/zone.Price, 0.02)
-	h := reach(c.Left, c.Left-c.Work, quantum(c.Delay, 0.05), k, natural)
+	h := c.horizon(zone)
+	m.left = math.Min(m.left, c.Work+h.delay+float64(h.slack)*h.step) // more slack than a table knows is worth no more
 	i := bucket(fineAges, zone.steps(h.step))
 	if zone.Up {
 		i += len(fineAges)
@@ -241,6 +248,29 @@ func (c Case) weigh(ctx context.Context, zone Zone, m moment, get func(context.C
 		return costs{}, 0, err
 	}
 	return a.weigh(m, i, h.step).mix(b.weigh(m, i, h.step), share), unit, nil
+}
+
+// enough is the slack, in steps, beyond which more of it is taken to be worth nothing.
+const enough = 288
+
+// horizon is the table that a zone's options are read from: few differ, so that many cases share one.
+func (c Case) horizon(zone Zone) horizon {
+	h := horizon{
+		step: natural, delay: quantum(c.Delay, 0.1), k: math.Exp(0.05 * math.Round(math.Log(c.OnDemand/zone.Price)/0.05)),
+		left: 32, fine: 3, near: 12, thin: true,
+	}
+	left := math.Min(c.Left, c.Work+h.delay+enough*h.step)
+	for left/h.step > 1024 {
+		h.step *= 2
+	}
+	for float64(h.left)*h.step < left {
+		h.left *= 2
+	}
+	if h.delay > 4*h.step {
+		h.near = 40
+	}
+	h.slack = min(h.left, enough)
+	return h
 }
 
 // quantum rounds up on a logarithmic grid, so that near values share a table.

@@ -146,14 +146,14 @@ func upState(b, other int) int { return b*len(classes) + other }
 func downState(b int) int      { return len(coarseAges)*len(classes) + b }
 
 // several is the chain of a group of zones at a mean level.
-func several(g group, level, step float64) chain {
+func several(g group, level float64, usual []float64, step float64) chain {
 	n, k := len(coarseAges), len(classes)
 	c := chain{up: make([]bool, n*k+n), edges: make([][]edge, n*k+n)}
 	long := math.Max(1, step/natural)
 	for b := range n {
 		grow := grows(coarseAges, b)
-		end := scaled(chance(odds(upOdds, middle(coarseAges, b)*long)+upLevel*tilt(level)), step)
 		for m := range k {
+			end := scaled(chance(odds(upOdds, middle(coarseAges, b)*long)+upLevel*tilt(level)+kinUp*usual[m]), step)
 			i := upState(b, m)
 			c.up[i] = true
 			for to := range k {

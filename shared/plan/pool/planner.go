@@ -13,8 +13,12 @@ type Planner struct {
 	tables *Tables
 	reach  horizon
 	zones  []Memory
-	joint  *table  // several zones: solved once, for this job
-	level  float64 // mean of the zones at the start
+	joint  *table    // several zones: solved once, for this job
+	level  float64   // mean of the zones at the start
+	kin    kin       // several zones
+	usual  []float64 // several zones: mean surprise of a zone's kin, by class of the best other
+	prompt float64   // several zones: how much faster outages of all ended than anyBack said
+	told   Told
 	dark   float64 // seconds since any zone was up, the present tick counted
 }
 
@@ -32,6 +36,7 @@ func New(t *Tables, j Job, history [][]bool) *Planner {
 		}
 		return p
 	}
+	p.kin = newKin(len(p.zones))
 	p.prepare(history)
 	return p
 }
@@ -41,6 +46,9 @@ func (p *Planner) prepare(history [][]bool) {
 	f := int(math.Max(1, math.Round(p.reach.step/p.job.Tick)))
 	ages := make([][]float64, len(history[0]))
 	up := make([]bool, len(history))
+	usual, seen := make([]float64, len(classes)), make([]float64, len(classes))
+	expected, came := promptDoubt, promptDoubt
+	said := make([]float64, len(ages)) // of an outage of all zones: the chance that it ends within a step
 	for t := range ages {
 		ages[t] = make([]float64, len(history))
 		for z := range history {
@@ -52,11 +60,30 @@ func (p *Planner) prepare(history [][]bool) {
 				ages[t][z] = m.steps(p.reach.step)
 			}
 		}
+		for z, m := range p.zones {
+			if m.Up {
+				k := class(best(ages[t], z))
+				usual[k], seen[k] = usual[k]+p.kin.surprise(z), seen[k]+1
+			}
+		}
+		if p.dark > 0 {
+			said[t] = p.anyBack()
+		}
+		if t >= f && said[t-f] > 0 {
+			expected += said[t-f] / float64(f)
+			if p.dark == 0 {
+				came += 1 / float64(f)
+			}
+		}
 	}
+	for k := range usual {
+		usual[k] /= seen[k] + usualDoubt
+	}
+	p.usual, p.prompt = usual, came/expected
 	for _, m := range p.zones {
 		p.level += m.Level() / float64(len(p.zones))
 	}
-	p.joint = newTable(p.reach, several(countGroup(ages, len(history), f), p.level, p.reach.step))
+	p.joint = newTable(p.reach, several(countGroup(ages, len(history), f), p.level, p.usual, p.reach.step))
 	_ = p.joint.solve(context.Background()) // ends only with its context
 }
 
@@ -65,6 +92,9 @@ func (p *Planner) see(up []bool) {
 	for z := range p.zones {
 		p.zones[z].See(up[z], p.job.Tick)
 		any = any || up[z]
+	}
+	if len(p.zones) > 1 {
+		p.kin.see(p.zones, p.job.Tick)
 	}
 	p.dark += p.job.Tick
 	if any {
@@ -76,6 +106,9 @@ func (p *Planner) see(up []bool) {
 func (p *Planner) Choose(v View) Choice {
 	p.see(v.Up)
 	m := moment{left: p.job.End() - float64(v.T)*p.job.Tick, work: v.Work, warmup: v.Warmup, mode: v.Mode}
+	if c, told := p.knowing(v, m); told {
+		return p.job.Guard(v, c)
+	}
 	if p.joint != nil {
 		return p.job.Guard(v, p.among(v, m))
 	}
@@ -134,43 +167,59 @@ func (c costs) mix(d costs, share float64) costs {
 
 // among chooses between several zones: by the age at which an ordinary run is as safe as each zone's.
 func (p *Planner) among(v View, m moment) Choice {
-	safe := make([]float64, len(v.Up))
-	first, second := -1, -1
+	danger, first, second := make([]float64, len(v.Up)), -1, -1
 	for z, up := range v.Up {
 		if !up {
 			continue
 		}
-		safe[z] = p.safety(z)
+		danger[z] = p.danger(z)
 		switch {
-		case first < 0 || safe[z] > safe[first]:
+		case first < 0 || danger[z] < danger[first]:
 			first, second = z, first
-		case second < 0 || safe[z] > safe[second]:
+		case second < 0 || danger[z] < danger[second]:
 			second = z
 		}
 	}
-	state := func(z, other int) int {
-		k := 0
+	ride := func(z, other int) costs {
+		k, level := 0, upLevel*tilt(p.level)
 		if other >= 0 {
-			k = class(math.Round(safe[other]))
+			k = class(math.Round(ripe(danger[other] - level)))
 		}
-		return upState(bucket(coarseAges, math.Round(safe[z])), k)
+		i := upState(bucket(coarseAges, math.Round(ripe(danger[z]-level-kinUp*p.usual[k]))), k)
+		return p.joint.weighBent(m, i, p.joint.chain.bent(i, scaled(chance(danger[z]), p.reach.step)), p.reach.step)
 	}
 	switch {
 	case first < 0:
-		age := math.Max(1, math.Ceil(p.dark/p.reach.step-1e-9))
-		return p.joint.weigh(m, downState(bucket(coarseAges, age)), p.reach.step).pick(v, -1)
+		i := downState(bucket(coarseAges, math.Max(1, math.Ceil(p.dark/p.reach.step-1e-9))))
+		end := 1 - math.Pow(1-p.anyBack(), p.prompt)
+		return p.joint.weighBent(m, i, p.joint.chain.bent(i, end), p.reach.step).pick(v, -1)
 	case v.Mode == Spot:
 		other := first
 		if other == v.Zone {
 			other = second
 		}
-		return p.joint.weigh(m, state(v.Zone, other), p.reach.step).pick(v, v.Zone)
+		return ride(v.Zone, other).pick(v, v.Zone)
 	}
-	return p.joint.weigh(m, state(first, second), p.reach.step).pick(v, first)
+	if p.told.Best != nil {
+		if z := p.told.Best(v.T); z != first {
+			first, second = z, first
+		}
+	}
+	return ride(first, second).pick(v, first)
 }
 
-// safety is a zone's age in steps, corrected for how its level differs from the group's.
-func (p *Planner) safety(z int) float64 {
+// anyBack is the chance that an outage of all zones ends within a step, were they independent but for their kin.
+func (p *Planner) anyBack() float64 {
+	none := 1.0
+	for z, m := range p.zones {
+		w := odds(downOdds, m.steps(p.reach.step)) + downLevel*tilt(m.Level()) + kinDown*p.kin.surprise(z)
+		none *= 1 - scaled(chance(w), p.reach.step)
+	}
+	return 1 - none
+}
+
+// danger is the log odds that a zone is lost in the next step, by its age, its level and its kin.
+func (p *Planner) danger(z int) float64 {
 	m := p.zones[z]
-	return ripe(odds(upOdds, m.steps(p.reach.step)) + upLevel*(tilt(m.Level())-tilt(p.level)))
+	return odds(upOdds, m.steps(p.reach.step)) + upLevel*tilt(m.Level()) + kinUp*p.kin.surprise(z)
 }

@@ -82,6 +82,15 @@ func ripe(w float64) float64 {
 
 func chance(logOdds float64) float64 { return 1 / (1 + math.Exp(-logOdds)) }
 
+// Prior is the chance that a run (up) or an outage of this age, in steps of ten minutes, ends within the next step, in
+// a zone that is up half of the time.
+func Prior(up bool, age float64) float64 {
+	if up {
+		return chance(odds(upOdds, age))
+	}
+	return chance(odds(downOdds, age))
+}
+
 // tilt is a level in log odds, kept finite.
 func tilt(level float64) float64 { return math.Log((level + 0.02) / (1.02 - level)) }
 

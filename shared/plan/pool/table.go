@@ -3,6 +3,7 @@ package pool
 import (
 	"context"
 	"math"
+	"sort"
 )
 
 // A chain is a market as a table sees it: a finite Markov chain moved once a step. While spot runs it rides the
@@ -28,6 +29,7 @@ type horizon struct {
 	fine  int     // grid points a step while the slack is small
 	near  int     // steps of slack up to which the grid is fine
 	slack int     // steps of slack, at most; more is treated as this much
+	thin  bool    // far times left and far slacks are kept at growing distances, in a tenth of the memory
 }
 
 // A table holds the least expected cost of finishing by the deadline, for every time left, slack, mode and state
@@ -43,7 +45,10 @@ type table struct {
 	stages int       // steps a warm-up is spread over, less one: modes between launch and productive
 	slots  int       // rows of one time left
 	grid   []float64 // x of each point, s
-	val    []float32 // [left][slot][grid]
+	kept   []int     // the times left that are kept, in steps, rising
+	block  []int32   // by time left: its place in kept, or -1
+	val    []float32 // [kept][slot][grid]
+	aside  []float32 // while it is solved: two times left that are not kept, by turns
 }
 
 // shift is where the points of a grid land when x falls by some seconds: below 0 is unsafe.
@@ -68,11 +73,31 @@ func newTable(h horizon, c chain) *table {
 	for x := 0; x < h.near*h.fine; x++ {
 		t.grid = append(t.grid, float64(x)*h.step/float64(h.fine))
 	}
-	for x := h.near; x <= max(h.slack, h.near+1); x++ {
+	for x := h.near; x <= max(h.slack, h.near+1); x += h.gap(x) {
 		t.grid = append(t.grid, float64(x)*h.step)
 	}
-	t.val = make([]float32, (h.left+1)*t.slots*len(t.grid))
+	t.block = make([]int32, h.left+1)
+	for left, next := 0, 0; left <= h.left; left++ {
+		t.block[left] = -1
+		if left == next || left == h.left {
+			t.block[left] = int32(len(t.kept))
+			t.kept = append(t.kept, left)
+			next = left + h.gap(left)
+		}
+	}
+	t.val = make([]float32, len(t.kept)*t.slots*len(t.grid))
+	if h.thin {
+		t.aside = make([]float32, 2*t.slots*len(t.grid))
+	}
 	return t
+}
+
+// gap is the distance from a kept point to the next, in steps.
+func (h horizon) gap(at int) int {
+	if !h.thin {
+		return 1
+	}
+	return max(1, at/16)
 }
 
 // bytes is the memory of a solved table.
@@ -80,8 +105,12 @@ func (t *table) bytes() int { return 4*len(t.val) + 8*len(t.grid) }
 
 func (t *table) row(left, slot int) []float32 {
 	n := len(t.grid)
-	at := (left*t.slots + slot) * n
-	return t.val[at : at+n]
+	if b := t.block[left]; b >= 0 {
+		at := (int(b)*t.slots + slot) * n
+		return t.val[at : at+n]
+	}
+	at := (left%2*t.slots + slot) * n
+	return t.aside[at : at+n]
 }
 
 func (t *table) idle(i int) int     { return i }
@@ -108,6 +137,8 @@ func (t *table) place(x float64) (int, float64) {
 	var i int
 	if edge := float64(t.near) * t.step; x < edge {
 		i = int(x / t.step * float64(t.fine))
+	} else if t.thin {
+		i = sort.SearchFloat64s(t.grid, x)
 	} else {
 		i = t.near*t.fine + int(x/t.step) - t.near
 	}
@@ -159,6 +190,7 @@ func (t *table) solve(ctx context.Context) error {
 		}
 		sw.moves(left)
 	}
+	t.aside = nil
 	return nil
 }
 

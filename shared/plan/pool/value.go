@@ -22,18 +22,27 @@ func (t *table) read(slot int, left, x float64) float64 {
 		return math.Inf(1)
 	}
 	left = math.Min(math.Max(left, 0), float64(t.left))
-	lo := min(int(left), t.left-1)
-	f := left - float64(lo)
+	lo := t.before(left)
+	f := (left - float64(t.kept[lo])) / float64(t.kept[lo+1]-t.kept[lo])
 	at, g := t.place(x)
-	a, b := t.row(lo, slot), t.row(lo+1, slot)
+	a, b := t.row(t.kept[lo], slot), t.row(t.kept[lo+1], slot)
 	below := float64(a[at])*(1-g) + float64(a[at+1])*g
 	above := float64(b[at])*(1-g) + float64(b[at+1])*g
 	return below*(1-f) + above*f
 }
 
+// before is the last kept time left at or before left, but one with another after it.
+func (t *table) before(left float64) int {
+	at := min(int(left), t.left-1)
+	for t.block[at] < 0 {
+		at--
+	}
+	return int(t.block[at])
+}
+
 // ridden is the value of an instance on spot in state i with some warm-up left: between the stages the table has.
 func (t *table) ridden(i int, warmup, left, x float64) float64 {
-	if warmup < 1e-3 {
+	if warmup < 1e-3 || x < -slop { // unsafe is +Inf, and a share of that would be no number
 		return t.read(t.spot(i, 0), left, x)
 	}
 	less, slot := 0.0, t.spot(i, 0)
@@ -56,6 +65,11 @@ type costs struct{ wait, onDemand, stay, launch float64 }
 
 // weigh prices every action for the next dt seconds (at most a step) in state i; stay is for a job on spot.
 func (t *table) weigh(m moment, i int, dt float64) costs {
+	return t.weighBent(m, i, t.chain.edges[i], dt)
+}
+
+// weighBent is weigh where the next step's chances are better known than the chain's: edges stand for those of i.
+func (t *table) weighBent(m moment, i int, edges []edge, dt float64) costs {
 	c := costs{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}
 	x := t.spare(m)
 	left := (m.left - dt) / t.step
@@ -63,17 +77,17 @@ func (t *table) weigh(m moment, i int, dt float64) costs {
 	run := func(warmup float64) float64 { return math.Min(share, (m.work+warmup)/t.step) }
 
 	plain := m.left - m.work - t.delay // slack if what runs is given up
-	c.wait = t.mean(i, share, func(j int, _ bool) float64 { return t.read(t.idle(j), left, plain-dt) })
+	c.wait = t.mean(i, edges, share, func(j int, _ bool) float64 { return t.read(t.idle(j), left, plain-dt) })
 
 	if m.mode == OnDemand {
 		c.onDemand = run(m.warmup)
 		if m.work+m.warmup > dt {
-			c.onDemand += t.mean(i, share, func(j int, _ bool) float64 { return t.demanded(j, left, x) })
+			c.onDemand += t.mean(i, edges, share, func(j int, _ bool) float64 { return t.demanded(j, left, x) })
 		}
 	} else {
 		c.onDemand = run(t.delay)
 		if m.work+t.delay > dt {
-			c.onDemand += t.mean(i, share, func(j int, _ bool) float64 { return t.demanded(j, left, x-t.delay) })
+			c.onDemand += t.mean(i, edges, share, func(j int, _ bool) float64 { return t.demanded(j, left, x-t.delay) })
 		}
 	}
 	if !t.chain.up[i] {
@@ -85,7 +99,7 @@ func (t *table) weigh(m moment, i int, dt float64) costs {
 			return cost
 		}
 		burn := math.Min(warmup, dt)
-		return cost + t.mean(i, share, func(j int, lost bool) float64 {
+		return cost + t.mean(i, edges, share, func(j int, lost bool) float64 {
 			if lost || !t.chain.up[j] {
 				return t.read(t.idle(j), left, plain-burn)
 			}
@@ -108,9 +122,9 @@ func (t *table) demanded(i int, left, x float64) float64 {
 }
 
 // mean averages f over where the market may be after a share of a step.
-func (t *table) mean(i int, share float64, f func(to int, lost bool) float64) float64 {
+func (t *table) mean(i int, edges []edge, share float64, f func(to int, lost bool) float64) float64 {
 	sum, moved := 0.0, 0.0
-	for _, e := range t.chain.edges[i] {
+	for _, e := range edges {
 		if e.to == i && !e.lost {
 			continue
 		}
@@ -125,4 +139,27 @@ func (t *table) mean(i int, share float64, f func(to int, lost bool) float64) fl
 		return sum / moved
 	}
 	return sum + (1-moved)*f(i, false)
+}
+
+// bent are the edges of state i with the chance that its run, or its outage, ends set to end.
+func (c chain) bent(i int, end float64) []edge {
+	ends := func(e edge) bool { return e.lost || c.up[e.to] != c.up[i] }
+	was := 0.0
+	for _, e := range c.edges[i] {
+		if ends(e) {
+			was += float64(e.p)
+		}
+	}
+	if was <= 0 || was >= 1 {
+		return c.edges[i]
+	}
+	out := append([]edge(nil), c.edges[i]...)
+	for k, e := range out {
+		if ends(e) {
+			out[k].p *= float32(end / was)
+		} else {
+			out[k].p *= float32((1 - end) / (1 - was))
+		}
+	}
+	return out
 }

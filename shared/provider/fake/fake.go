@@ -18,6 +18,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -37,6 +38,12 @@ type Type struct {
 	Speed    float64 // work per hour against the reference machine; 0: not told
 }
 
+// Host is a stranger who rents a machine out.
+type Host struct {
+	Name     string
+	Throttle float64 // share of the rated speed that its GPUs give; 0: all
+}
+
 // V100 is the type that the recorded traces are of.
 var V100 = Type{Name: "p3.2xlarge", GPU: "V100", GPUs: 1, OnDemand: 3.06, Spot: 0.9731}
 
@@ -50,6 +57,7 @@ type Config struct {
 	Traces []market.Trace // one a zone; none: one zone, "sim-1a", always up
 	Origin time.Time      // the traces' start; zero: when the cloud was first opened
 	Types  []Type         // none: V100
+	Hosts  []Host         // of a marketplace, each with one machine of each type; none: the cloud's own machines, as many as wanted
 
 	Notice       time.Duration // promised; 120 s, below 0: none
 	Ahead        bool          // the notice comes before the trace goes down, not when it does
@@ -216,7 +224,7 @@ func (c *Cloud) offer(z int, t Type, m fleet.Market, now time.Time) (fleet.Offer
 	price := t.OnDemand
 	o := fleet.Offer{
 		Cloud: c.cfg.Cloud, Account: c.cfg.Account, Region: region(trace.Zone), Zone: trace.Zone, Type: t.Name, Market: m,
-		GPU: t.GPU, GPUs: t.GPUs,
+		GPU: t.GPU, GPUs: t.GPUs, Marketplace: len(c.cfg.Hosts) > 0,
 	}
 	if m == fleet.Spot {
 		price = t.Spot
@@ -297,7 +305,11 @@ func (c *Cloud) buy(now time.Time, want provider.Request, f Fault) (*Rental, err
 	case f == NoCapacity, c.refuse[o.Market], o.Stock.Or(1) <= 0:
 		return fail(provider.ErrNoCapacity)
 	}
-	o.Stock = fleet.Maybe[int]{}
+	host, free := c.host(t, want.Avoid)
+	if !free {
+		return fail(provider.ErrNoCapacity)
+	}
+	o.Host, o.Stock = host.Name, fleet.Maybe[int]{}
 	c.counter++
 	r := &Rental{
 		Machine:  provider.Machine{ID: fmt.Sprintf("i-%06d", c.counter), Labels: want.Labels, State: provider.Pending, Offer: o, Since: now},
@@ -311,6 +323,7 @@ func (c *Cloud) buy(now time.Time, want provider.Request, f Fault) (*Rental, err
 	if !c.cfg.NoHardEnd {
 		r.HardEnd = want.HardEnd
 	}
+	r.Throttle = host.Throttle
 	c.spoil(r, f)
 	if o.Market == fleet.Spot {
 		c.foresee(z, r)
@@ -320,6 +333,20 @@ func (c *Cloud) buy(now time.Time, want provider.Request, f Fault) (*Rental, err
 		return nil, c.broken
 	}
 	return r, nil
+}
+
+// host is the first that is free and not to be avoided; false if none is. A cloud without hosts has none to tell.
+func (c *Cloud) host(t Type, avoid []string) (Host, bool) {
+	for _, h := range c.cfg.Hosts {
+		taken := slices.Contains(avoid, h.Name)
+		for _, r := range c.live {
+			taken = taken || r.Offer.Host == h.Name && r.Offer.Type == t.Name
+		}
+		if !taken {
+			return h, true
+		}
+	}
+	return Host{}, len(c.cfg.Hosts) == 0
 }
 
 // foresee writes down when the market takes a spot machine back.

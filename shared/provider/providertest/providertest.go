@@ -1,12 +1,40 @@
-// Package providertest is the conformance suite of shared/provider: every adapter passes it against the vendor's
-// bytes, a hermetic copy of the vendor, or the fake.
+// Package providertest is the conformance suite of shared/provider: every adapter passes it through a stand-in of its
+// vendor's HTTP API over the fake cloud.
 //
 // It promises to check what callers rely on for money: one token buys once, lists are complete or errors, ends may be
-// repeated, labels come back, errors are of the closed list, and others' machines are never written to.
+// repeated, labels come back, errors are of the closed list, and others' machines are never written to; and, as the
+// fault round, what happens when the vendor is throttled, down, half heard, out of date or wrong.
 // It measures nothing and knows no cloud.
+//
+// # A new cloud in five steps
+//
+// vast is the pattern for a cloud without tokens and with JSON, aws for one with tokens, signatures and many regions.
+// An adapter imports shared/fleet, shared/provider and its vendor's signer, never another adapter.
+//
+//  1. shared/provider/<cloud>: Settings (plain data, no environment), New, and the five methods of provider.Provider in
+//     <cloud>.go; requests, types and pages in wire.go; the vendor's error codes in problem.go. Send through
+//     provider.Exchange, which knows what a lost answer means; walk pages with provider.Pages; read GPU names with
+//     provider.ReadCard (add names to its table); mark machines with Labels.Tags, or Labels.Text where there is but a
+//     name; start the agent with Boot.Script. Prices are decimals with the unit that the vendor means: per machine, GPU,
+//     month or term. Missing, zero and placeholder are no offer. What must be paid for a term has Offer.Term and cannot
+//     be launched. Nothing retries, waits for the vendor's health or reads the clock but through Settings.Now.
+//     A cloud without tokens looks for its label before it buys. A purchase whose answer is lost is ErrUnknown; a lost
+//     answer to an end or a read is ErrUnavailable. Export Reads, the requests that change nothing.
+//  2. shared/provider/<cloud>/<cloud>test: the stand-in. Market() is a fake.Config of what is sold, New(cloud, knobs) an
+//     http.Handler: it checks the signature or key by its own reckoning, refuses unknown and missing fields, pages its
+//     lists in small pages, says the fake cloud's errors in the vendor's words (aborts the connection for ErrUnknown),
+//     and heeds fake.Knobs: Expired, Loop, Swap, Skew, and Left where disks or addresses come along.
+//  3. shared/provider/<cloud>/<cloud>_test.go: a Vendor and its Run. Then what is the cloud's own: the unit traps of its
+//     prices, its machine states, leftovers of a failed create; against the vendor's printed bytes in testdata, written to
+//     the documented schema; and, where one is on PyPI or npm, the vendor's own client against the stand-in (skip with
+//     the reason on a machine without it, fail when CI is set).
+//  4. shared/provider/all: one row of builders, one open function; document its variables in the package comment. What is
+//     missing is one line; a cloud without settings is skipped, never an error.
+//  5. The README's table of clouds: what is offered, launched and noticed, and how that was verified.
 package providertest
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -35,7 +63,11 @@ type World struct {
 	Foreign []string
 	// EndTakes is how long an end takes at most.
 	EndTakes time.Duration
+	// Nobody is a well-formed id that no machine has; "": "i-999999".
+	Nobody string
 }
+
+func (w *World) nobody() string { return cmp.Or(w.Nobody, "i-999999") }
 
 // Labels are what the suite's machines carry.
 func Labels(plan string) provider.Labels {
@@ -231,14 +263,16 @@ func repeatedEnd(t *testing.T, p provider.Provider, w *World) {
 	}
 }
 
-func unknownEnd(t *testing.T, p provider.Provider, _ *World) {
-	if err := p.End(t.Context(), "i-999999"); err != nil && !errors.Is(err, provider.ErrNotFound) {
+func unknownEnd(t *testing.T, p provider.Provider, w *World) {
+	if err := p.End(t.Context(), w.nobody()); err != nil && !errors.Is(err, provider.ErrNotFound) {
 		t.Errorf("got %v, want none or %v", err, provider.ErrNotFound)
 	}
 }
 
 func closedErrors(t *testing.T, p provider.Provider, w *World) {
 	want := request(t, p, "p1")
+	ours := launch(t, p, request(t, p, "p0")).ID
+	w.Pass(p.Traits().ListingDelay)
 	for _, e := range []error{
 		provider.ErrNoCapacity, provider.ErrThrottled, provider.ErrUnavailable, provider.ErrDenied, provider.ErrUnknown,
 	} {
@@ -256,7 +290,7 @@ func closedErrors(t *testing.T, p provider.Provider, w *World) {
 			}
 		}
 		if w.Fail("end", e) {
-			if err := p.End(t.Context(), "i-999999"); !errors.Is(err, e) {
+			if err := p.End(t.Context(), ours); !errors.Is(err, e) {
 				t.Errorf("end: got %v, want %v", err, e)
 			}
 		}

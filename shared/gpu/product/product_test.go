@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"lowtide/benchrunner/product"
+	"lowtide/shared/gpu/product"
 )
 
 // honest multiplies in double precision and rounds once, as a device that accumulates well does.

@@ -1,0 +1,28 @@
+// Command lambda is intake on AWS: whoever may invoke its URL (AWS_IAM) posts a workload file to it.
+package main
+
+import (
+	"context"
+	"net/http"
+
+	"lowtide/events"
+	"lowtide/functions/intake"
+	"lowtide/shared/fn/lambda"
+)
+
+func main() {
+	lambda.Main("intake", func(_ context.Context, h *lambda.Host) (lambda.Handlers, error) {
+		return lambda.Handlers{URL: func(_ context.Context, r lambda.Request) (lambda.Response, []events.Event, error) {
+			if r.Method != http.MethodPost {
+				return lambda.Response{Status: http.StatusMethodNotAllowed, Body: "post a workload file\n"}, nil, nil
+			}
+			now := h.Clock.Now()
+			spec, err := intake.Parse("workload", r.Body, now)
+			if err != nil {
+				return lambda.Response{Status: http.StatusBadRequest, Body: err.Error() + "\n"}, nil, nil
+			}
+			said := events.New(h.Fleet, "intake", now, events.WorkloadSubmitted{Spec: spec})
+			return lambda.Response{Status: http.StatusAccepted, Body: spec.Name + ": submitted\n"}, []events.Event{said}, nil
+		}}, nil
+	})
+}

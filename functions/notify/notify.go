@@ -1,0 +1,155 @@
+// Package notify tells people: it folds facts into incidents and shows each incident on every channel that wants it.
+//
+// It promises one message an incident, changed in place where the platform can, else told again at growing intervals
+// and once at its end; that nothing is lost in a storm (what a platform's limit does not let through goes into a
+// digest), that an older state is never shown after a newer one, and that the sender's death between sending and
+// storing is the only way to a second message, which then carries the same incident number. A channel that fails
+// delays nobody: each has a sender of its own, goes on from the state when it is back, and is told about on the others.
+// It decides nothing about machines, and no word of it holds a URL or a token of a channel.
+//
+//	fold     facts → incidents, one book a fleet        book.go, fold.go
+//	words    incident → message, en and zh-CN           words.go, words/
+//	due      what a channel shows next, and when        due.go
+//	send     one sender a channel, its record stored    send.go
+//	wire     a POST whose errors keep secrets           wire/
+//	slack, feishu, …  one folder a platform, all alike
+package notify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"lowtide/shared/fn"
+	"lowtide/shared/store"
+)
+
+// Severity orders what people hear of.
+type Severity int
+
+// The severities. Info is what went as planned; warning wants a look; critical cannot wait until the morning.
+const (
+	Info Severity = iota
+	Warning
+	Critical
+)
+
+var severities = []string{"info", "warning", "critical"}
+
+// String is its name.
+func (s Severity) String() string { return severities[min(max(s, Info), Critical)] }
+
+// ParseSeverity reads a name; "" is info.
+func ParseSeverity(s string) (Severity, error) {
+	for i, name := range severities {
+		if s == name || s == "" {
+			return Severity(i), nil
+		}
+	}
+	return Info, fmt.Errorf("severity %q: want info, warning or critical", s)
+}
+
+// Message is one incident, or a digest of several, as a channel shows it: plain text, not escaped for any platform.
+type Message struct {
+	ID       string   // stable for the incident: "team-a/12"; platforms with a key of their own use it
+	Number   int      // of the incident; 0: not about one
+	Version  int      // grows with the incident
+	Kind     string   // "interrupted", "approval", …; "digest"
+	Severity Severity // of the gravest in it
+	Closed   bool     // it is over
+	Title    string   // first line, with the money in it
+	Lines    []string // most important first
+	Actions  []Action // what a person may decide now
+	Workload string   // whom it is about, where it is one
+	Fleet    string
+	Opened   time.Time
+	Changed  time.Time
+	Language string // "en", "zh-CN"
+}
+
+// Action is a decision that a person can take.
+type Action struct {
+	Act   string // "approve", "deny"
+	Text  string // on the button
+	Token string // what a button carries: opaque, signed
+	URL   string // page where the same is decided; "" if there is none
+}
+
+// Traits are what a platform can do and allows.
+type Traits struct {
+	Edits     bool          // Send with a reference changes the message in place
+	Buttons   bool          // it carries buttons back to us
+	Links     bool          // it shows URLs of actions of its own accord
+	PerMinute float64       // messages, with a margin under the platform's limit
+	Burst     int           // messages at once
+	Every     time.Duration // least time between two changes of one message
+	Renew     time.Duration // repeats open incidents, for receivers that forget; 0: does not
+}
+
+// Channel is one place where people read.
+type Channel interface {
+	Traits() Traits
+	// Send shows m and returns a reference to it. With ref, which an earlier Send of the same incident returned, it
+	// changes that message where the platform can, else follows it up. Errors: Wait, ErrSettings, ErrGone; any other
+	// is tried again. No error tells a URL, token or signature.
+	Send(ctx context.Context, m Message, ref string) (string, error)
+}
+
+// The errors that a sender acts on.
+var (
+	// ErrSettings: the platform refuses us for good: key, signature, address, clock, size. A person must look.
+	ErrSettings = errors.New("refused for good")
+	// ErrGone: the message to change is not there any more; a new one is sent.
+	ErrGone = errors.New("message is gone")
+)
+
+// Wait is a platform's word to come again later.
+type Wait struct{ For time.Duration }
+
+// Error says how long.
+func (w Wait) Error() string { return "told to wait " + w.For.String() }
+
+// Place is a channel and what it hears of.
+type Place struct {
+	Name    string // letters, digits, '-'
+	Channel Channel
+	Route   Route
+}
+
+// Config makes the functions of one fleet.
+type Config struct {
+	Fleet  string
+	Books  store.Bucket // notify's own: the book under the fleet's name, a record a channel below it
+	Places []Place
+	Words  *Words                            // nil: the built-in ones
+	Links  Links                             // signs decisions; zero: none are offered but the command's
+	Real   func(time.Duration) time.Duration // how long lowtide's time is on the wall; nil: as long
+}
+
+// New makes the functions of one fleet: the fold, and a sender for each place. Without places there are none.
+func New(cfg Config) ([]fn.Function, error) {
+	if len(cfg.Places) == 0 {
+		return nil, nil
+	}
+	if cfg.Words == nil {
+		w, err := NewWords(nil)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Words = w
+	}
+	fns := []fn.Function{folder(cfg)}
+	seen := map[string]bool{}
+	for _, p := range cfg.Places {
+		if p.Name == "" || seen[p.Name] {
+			return nil, fmt.Errorf("notify: channel %q: want a name of its own", p.Name)
+		}
+		seen[p.Name] = true
+		fns = append(fns, newSender(cfg, p).function())
+	}
+	return fns, nil
+}
+
+// Kinds are the kinds of incidents, as routes and silences name them.
+var Kinds = []string{"interrupted", "workload", "approval", "trouble", "budget", "halted", "channel", "alert", "rule"}

@@ -1,0 +1,38 @@
+// Command lambda is provision on AWS. In a dry run every writing request is refused at the transport.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	"lowtide/functions/provision"
+	"lowtide/shared/fn/lambda"
+	"lowtide/shared/provider"
+	"lowtide/shared/provider/fake"
+)
+
+func main() {
+	lambda.Main("provision", func(ctx context.Context, h *lambda.Host) (lambda.Handlers, error) {
+		var cloud provider.Provider
+		cloud, err := fake.Dial(ctx, h.Cloud)
+		if err != nil {
+			return lambda.Handlers{}, err
+		}
+		if h.Dry {
+			cloud = provider.Dry(cloud, h.Clock.Now)
+		}
+		claims, err := h.Bucket(ctx, "claims")
+		if err != nil {
+			return lambda.Handlers{}, err
+		}
+		data := map[string]string{}
+		if own := h.Getenv("LOWTIDE_USER_DATA"); own != "" {
+			if err := json.Unmarshal([]byte(own), &data); err != nil {
+				return lambda.Handlers{}, fmt.Errorf("LOWTIDE_USER_DATA: %w", err)
+			}
+		}
+		f := provision.New("provision", cloud, claims, provision.Options{Now: h.Clock.Now, UserData: data})
+		return lambda.Handlers{Function: f}, nil
+	})
+}

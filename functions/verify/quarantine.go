@@ -1,0 +1,106 @@
+package verify
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"lowtide/events"
+	"lowtide/shared/store"
+)
+
+// quarantine is how long a rejected device is known again: on a marketplace the same card comes back under a new machine.
+const quarantine = 7 * 24 * time.Hour
+
+// rejection is what is remembered of a device.
+type rejection struct {
+	Machine string    `json:"machine"`
+	Nonce   string    `json:"nonce"`
+	At      time.Time `json:"at"`
+	Cause   string    `json:"cause"`
+}
+
+func deviceKey(uuid string) string { return "device." + events.Token(uuid) }
+
+// known says that a device of an answer was rejected on another machine, or by another order, of late.
+func (j judge) known(ctx context.Context, b events.BenchmarkFinished, now time.Time) (string, error) {
+	for _, d := range b.Devices {
+		if d.UUID == "" {
+			continue
+		}
+		r, _, err := j.rejected(ctx, d.UUID)
+		if err != nil {
+			return "", err
+		}
+		if r.Nonce != "" && r.Nonce != b.Nonce && now.Sub(r.At) < quarantine {
+			return fmt.Sprintf("device %s was rejected %s ago on %s: %s", d.UUID, now.Sub(r.At).Round(time.Minute), r.Machine, r.Cause), nil
+		}
+	}
+	return "", nil
+}
+
+// remember notes the devices of a rejected machine: those that are too slow by themselves, else all.
+func (j judge) remember(ctx context.Context, r record, said events.InstanceRejected) error {
+	if r.Known != "" {
+		return nil // the first rejection stands, with its cause and its end
+	}
+	blamed := r.Answer.Devices
+	if slow := below(blamed); len(slow) > 0 {
+		blamed = slow
+	}
+	for _, d := range blamed {
+		if d.UUID == "" {
+			continue
+		}
+		if err := j.reject(ctx, d.UUID, rejection{Machine: said.Machine, Nonce: said.Nonce, At: r.Heard, Cause: said.Cause}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func below(devices []events.Device) (slow []events.Device) {
+	for _, d := range devices {
+		if d.Rated > 0 && d.Upper > 0 && d.Upper < Least {
+			slow = append(slow, d)
+		}
+	}
+	return slow
+}
+
+func (j judge) rejected(ctx context.Context, uuid string) (rejection, uint64, error) {
+	var r rejection
+	b, rev, err := j.orders.Get(ctx, deviceKey(uuid))
+	if errors.Is(err, store.ErrNotFound) {
+		return r, 0, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, &r)
+	}
+	if err != nil {
+		return r, 0, fmt.Errorf("read the rejection of %s: %w", uuid, err)
+	}
+	return r, rev, nil
+}
+
+func (j judge) reject(ctx context.Context, uuid string, r rejection) error {
+	was, rev, err := j.rejected(ctx, uuid)
+	if err != nil || was.Nonce == r.Nonce {
+		return err
+	}
+	b, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if rev == 0 {
+		_, err = j.orders.Create(ctx, deviceKey(uuid), b)
+	} else {
+		_, err = j.orders.Update(ctx, deviceKey(uuid), b, rev)
+	}
+	if err != nil {
+		return fmt.Errorf("keep the rejection of %s: %w", uuid, err)
+	}
+	return nil
+}

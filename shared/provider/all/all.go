@@ -1,0 +1,289 @@
+// Package all knows which clouds are configured: it reads their settings, checks them at once, makes the adapters and
+// puts the wrappers around them. Beside main it is the only reader of the environment; the AWS SDK's own credential
+// chain reads its variables and files besides.
+//
+//	LOWTIDE_MIRROR                  https:// folder with the agent, for bought machines   none: nothing can be launched
+//	LOWTIDE_MIRROR_SHA256_AMD64     digest of lowtide-linux-amd64 there, hex              one of the two is needed
+//	LOWTIDE_MIRROR_SHA256_ARM64     digest of lowtide-linux-arm64
+//	LOWTIDE_CAP_HOURLY              USD an hour, an account, all machines together        none
+//	LOWTIDE_CAP_MACHINES            machines at once, an account                          20
+//	LOWTIDE_CAP_LAUNCHES            launches within an hour, an account                   20
+//	LOWTIDE_BOOK                    file with the user's prices (ReadBook)                none
+//	VAST_API_KEY                    vast: the key                                         without it: skipped
+//	VAST_URL                        vast: its API                                         https://console.vast.ai
+//	LOWTIDE_VAST_IMAGE              vast: the container that runs; sh, sha256sum, curl    none: offers only
+//	LOWTIDE_VAST_DISK               vast: GB a machine                                    50
+//	AWS_ACCESS_KEY_ID, AWS_PROFILE… aws: the SDK's own variables, files and roles         without any: skipped
+//	LOWTIDE_AWS_REGIONS             aws: regions to buy in, with commas; set alone, the   AWS_REGION
+//	                                credentials come from files or the machine's role
+//	AWS_ENDPOINT_URL                aws: one address for all of its APIs                  the vendor's
+//	LOWTIDE_AWS_IMAGE               aws: AMI for all regions, or region=ami,…             none: offers only
+//	LOWTIDE_AWS_SUBNETS             aws: zone=subnet,… by zone name or id                 the default VPC's
+//	LOWTIDE_AWS_SECURITY_GROUPS     aws: ids, with commas                                 the VPC's default
+//	LOWTIDE_AWS_PROFILE             aws: instance profile of the machines                 none
+//	LOWTIDE_AWS_BLOCKS              aws: types whose capacity blocks are shown            none
+//
+// It decides nothing, and it asks no cloud anything.
+package all
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/shopspring/decimal"
+
+	"lowtide/shared/fleet"
+	"lowtide/shared/provider"
+	"lowtide/shared/provider/aws"
+	"lowtide/shared/provider/vast"
+)
+
+// Options say how clouds are opened. Getenv is needed.
+type Options struct {
+	Getenv func(string) string
+	Now    func() time.Time // time.Now
+	Dry    bool             // nothing is ever written to a cloud
+	Public bool             // also clouds that show their offers to anybody
+	Only   []string         // names; none: all
+}
+
+// Cloud is one of the clouds that lowtide knows, configured or not.
+type Cloud struct {
+	Name     string
+	Provider provider.Provider // in its wrappers; nil: skipped
+	Skipped  string            // why, in one line; ""
+	Lacks    string            // what keeps it from launching; "": nothing
+}
+
+// builder opens one cloud. An error that wraps errSkipped is no fault of the settings.
+type builder struct {
+	name string
+	open func(context.Context, *reader) (made, error)
+}
+
+// made is an adapter before its wrappers.
+type made struct {
+	provider.Provider
+	pace  provider.Pace
+	lacks []string
+}
+
+var errSkipped = errors.New("")
+
+func skip(format string, args ...any) error {
+	return fmt.Errorf("%s%w", fmt.Sprintf(format, args...), errSkipped)
+}
+
+// none is a cloud that has no adapter yet.
+func none(context.Context, *reader) (made, error) { return made{}, skip("no adapter yet") }
+
+// builders are the clouds, in the order in which they are shown.
+var builders = []builder{
+	{"aws", openAWS},
+	{"azure", none},
+	{"lambdalabs", none},
+	{"vast", openVast},
+	{"paperspace", none},
+	{"tencent", none},
+	{"alibaba", none},
+	{"huawei", none},
+	{"volcengine", none},
+}
+
+// Names are the clouds that lowtide knows.
+func Names() []string {
+	var out []string
+	for _, b := range builders {
+		out = append(out, b.name)
+	}
+	return out
+}
+
+// Open opens every cloud that the settings configure and says of the others why not. Settings that are wrong are an
+// error with a line each.
+func Open(ctx context.Context, o Options) ([]Cloud, error) {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	for _, n := range o.Only {
+		if !slices.Contains(Names(), n) {
+			return nil, fmt.Errorf("there is no cloud %q; there are %s", n, strings.Join(Names(), ", "))
+		}
+	}
+	r := &reader{o: o}
+	caps := r.caps()
+	var out []Cloud
+	for _, b := range builders {
+		if len(o.Only) > 0 && !slices.Contains(o.Only, b.name) {
+			continue
+		}
+		m, err := b.open(ctx, r)
+		switch {
+		case errors.Is(err, errSkipped):
+			out = append(out, Cloud{Name: b.name, Skipped: err.Error()})
+		case err != nil:
+			r.errs = append(r.errs, fmt.Errorf("%s: %w", b.name, err))
+		default:
+			out = append(out, Cloud{Name: b.name, Provider: wrap(m, caps, o), Lacks: strings.Join(m.lacks, ", ")})
+		}
+	}
+	return out, errors.Join(r.errs...)
+}
+
+// wrap puts the wrappers on: the cap sees every launch once, each try of a retry waits for its turn.
+func wrap(m made, caps provider.Caps, o Options) provider.Provider {
+	p := provider.Retry(provider.Limit(m.Provider, m.pace), provider.Patience{})
+	if o.Dry {
+		return provider.Dry(p, o.Now)
+	}
+	return provider.Cap(p, caps, o.Now)
+}
+
+// reader reads settings and collects what is wrong.
+type reader struct {
+	o    Options
+	errs []error
+}
+
+func (r *reader) wrong(name, format string, args ...any) {
+	r.errs = append(r.errs, fmt.Errorf("%s: %s", name, fmt.Sprintf(format, args...)))
+}
+
+// number reads a whole number from 1 on.
+func (r *reader) number(name string, otherwise int) int {
+	v := r.o.Getenv(name)
+	if v == "" {
+		return otherwise
+	}
+	n, err := strconv.Atoi(v)
+	if err != nil || n <= 0 {
+		r.wrong(name, "%q: want a whole number above zero", v)
+		return otherwise
+	}
+	return n
+}
+
+func (r *reader) list(name string) []string {
+	return strings.FieldsFunc(r.o.Getenv(name), func(c rune) bool { return c == ',' || c == ' ' })
+}
+
+// pairs reads key=value,key=value.
+func (r *reader) pairs(name string) map[string]string {
+	out := map[string]string{}
+	for _, p := range r.list(name) {
+		k, v, ok := strings.Cut(p, "=")
+		if !ok || k == "" || v == "" {
+			r.wrong(name, "%q: want name=value, with commas between", p)
+			continue
+		}
+		out[k] = v
+	}
+	return out
+}
+
+func (r *reader) caps() provider.Caps {
+	c := provider.Caps{Machines: r.number("LOWTIDE_CAP_MACHINES", 20), Launches: r.number("LOWTIDE_CAP_LAUNCHES", 20)}
+	if v := r.o.Getenv("LOWTIDE_CAP_HOURLY"); v != "" {
+		d, err := decimal.NewFromString(v)
+		if err != nil || d.Sign() <= 0 {
+			r.wrong("LOWTIDE_CAP_HOURLY", "%q: want USD an hour, above zero", v)
+		}
+		c.Hourly = fleet.Money{Amount: d, Currency: fleet.USD}
+	}
+	return c
+}
+
+// boot reads the mirror; lacks says what is missing for a launch.
+func (r *reader) boot() (b provider.Boot, lacks []string) {
+	b = provider.Boot{Mirror: r.o.Getenv("LOWTIDE_MIRROR"), SHA256: map[string]string{}}
+	for arch, name := range map[string]string{"amd64": "LOWTIDE_MIRROR_SHA256_AMD64", "arm64": "LOWTIDE_MIRROR_SHA256_ARM64"} {
+		if v := r.o.Getenv(name); len(v) == 64 {
+			b.SHA256[arch] = strings.ToLower(v)
+		} else if v != "" {
+			r.wrong(name, "want a SHA-256 in 64 hexadecimal digits")
+		}
+	}
+	if b.Mirror == "" {
+		lacks = append(lacks, "LOWTIDE_MIRROR")
+	} else if len(b.SHA256) == 0 {
+		lacks = append(lacks, "LOWTIDE_MIRROR_SHA256_AMD64 or _ARM64")
+	}
+	return b, lacks
+}
+
+// client is an HTTP client for a cloud's API: no redirects, and in a dry run nothing that writes.
+func (r *reader) client(reads func(*http.Request) bool) *http.Client {
+	c := &http.Client{Timeout: 60 * time.Second, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	if r.o.Dry {
+		c.Transport = provider.ReadOnly(http.DefaultTransport, reads)
+	}
+	return c
+}
+
+func openVast(_ context.Context, r *reader) (made, error) {
+	key := r.o.Getenv("VAST_API_KEY")
+	if key == "" && !r.o.Public {
+		return made{}, skip("VAST_API_KEY is not set (its offers can be read without: --public)")
+	}
+	s := vast.Settings{
+		URL: r.o.Getenv("VAST_URL"), Key: key, Image: r.o.Getenv("LOWTIDE_VAST_IMAGE"), Disk: r.number("LOWTIDE_VAST_DISK", 50),
+		Pace: vast.Published(), Client: r.client(vast.Reads), Now: r.o.Now, Reliable: 0.95,
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	if key == "" {
+		lacks = append([]string{"VAST_API_KEY"}, lacks...)
+	}
+	if s.Image == "" {
+		lacks = append(lacks, "LOWTIDE_VAST_IMAGE")
+	}
+	return made{Provider: vast.New(s), lacks: lacks}, nil
+}
+
+// credentialNames are the variables by which a person says that there is an AWS account.
+var credentialNames = []string{
+	"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+}
+
+func openAWS(ctx context.Context, r *reader) (made, error) {
+	regions := r.list("LOWTIDE_AWS_REGIONS")
+	account := len(regions) > 0 || slices.ContainsFunc(credentialNames, func(n string) bool { return r.o.Getenv(n) != "" })
+	if len(regions) == 0 {
+		if one := cmp.Or(r.o.Getenv("AWS_REGION"), r.o.Getenv("AWS_DEFAULT_REGION")); one != "" {
+			regions = []string{one}
+		}
+	}
+	switch {
+	case !account:
+		return made{}, skip("no credentials: set AWS_ACCESS_KEY_ID or AWS_PROFILE, or LOWTIDE_AWS_REGIONS to use files or the machine's role")
+	case len(regions) == 0:
+		return made{}, skip("no region: set LOWTIDE_AWS_REGIONS or AWS_REGION")
+	}
+	chain, err := aws.Chain(ctx)
+	if err != nil {
+		return made{}, err
+	}
+	s := aws.Settings{
+		Regions: regions, Credentials: chain, Endpoint: r.o.Getenv("AWS_ENDPOINT_URL"), Images: map[string]string{},
+		Subnets: r.pairs("LOWTIDE_AWS_SUBNETS"), Groups: r.list("LOWTIDE_AWS_SECURITY_GROUPS"), Profile: r.o.Getenv("LOWTIDE_AWS_PROFILE"),
+		Blocks: r.list("LOWTIDE_AWS_BLOCKS"), Client: r.client(aws.Reads), Now: r.o.Now,
+	}
+	if image := r.o.Getenv("LOWTIDE_AWS_IMAGE"); strings.Contains(image, "=") {
+		s.Images = r.pairs("LOWTIDE_AWS_IMAGE")
+	} else if image != "" {
+		s.Images[""] = image
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	if len(s.Images) == 0 {
+		lacks = append(lacks, "LOWTIDE_AWS_IMAGE")
+	}
+	return made{Provider: aws.New(s), pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks}, nil
+}

@@ -1,0 +1,301 @@
+// Package aws is Amazon EC2: on-demand and spot machines bought by token, reserved rates and capacity blocks shown.
+//
+// It speaks EC2's Query API and the Price List API itself, signed with the SDK's signer and credential chain: the SDK's
+// own EC2 client would more than double the time that lowtide takes to build.
+//
+// Zones are zone ids ("use1-az1"): a zone's name means another place in another account. Every machine carries our tags
+// from its first moment, on itself, its disks, its network interface and its spot request; disks go with the machine,
+// whatever the image says; a machine that switches itself off is terminated. Spot is bought once, without a price limit:
+// a limit only raises the rate of interruptions.
+//
+// It knows no stock: only a launch answers. Reserved instances and savings plans change the bill alone, so their rates are
+// shown (fleet.Reserved, with a term) and cannot be launched; nor can capacity blocks, which a person buys.
+//
+// Sources: the API models of aws-sdk-go-v2 and the EC2 user guide; error codes also from karpenter-provider-aws.
+package aws
+
+import (
+	"cmp"
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/aws/aws-sdk-go-v2/aws"
+	"github.com/aws/aws-sdk-go-v2/config"
+
+	"lowtide/shared/fleet"
+	"lowtide/shared/provider"
+)
+
+// Cloud is this cloud's name.
+const Cloud = "aws"
+
+// notice is what EC2 promises before it takes a spot machine, best effort.
+const notice = 2 * time.Minute
+
+// Settings are one account. Regions and Credentials are needed.
+type Settings struct {
+	Account     string
+	Regions     []string
+	Credentials aws.CredentialsProvider
+	Endpoint    string            // of EC2 and of prices, for all regions; "": the vendor's
+	Images      map[string]string // region to AMI; the region "" is every other
+	Subnets     map[string]string // zone id or name to subnet; a zone without one uses the default VPC
+	Groups      []string          // security groups; none: the VPC's default
+	Profile     string            // instance profile of the machines
+	Blocks      []string          // types whose capacity blocks are shown
+	Boot        provider.Boot
+	Client      *http.Client
+	Now         func() time.Time
+}
+
+// Chain is the SDK's own chain of credentials: variables, files, roles. It asks nobody until credentials are used.
+func Chain(ctx context.Context) (aws.CredentialsProvider, error) {
+	c, err := config.LoadDefaultConfig(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("aws: credentials: %w", err)
+	}
+	return c.Credentials, nil
+}
+
+// AWS is one account. It implements provider.Provider.
+type AWS struct {
+	s    Settings
+	wire *wire
+
+	mu      sync.Mutex
+	regions map[string]*region
+	where   map[string]string // machine id to region, as far as it was seen
+}
+
+// New makes the adapter.
+func New(s Settings) *AWS {
+	s.Account = cmp.Or(s.Account, "main")
+	if s.Client == nil {
+		s.Client = &http.Client{Timeout: 30 * time.Second}
+	}
+	if s.Now == nil {
+		s.Now = time.Now
+	}
+	return &AWS{s: s, wire: newWire(s), regions: map[string]*region{}, where: map[string]string{}}
+}
+
+// Traits implements provider.Provider.
+func (a *AWS) Traits() provider.Traits {
+	return provider.Traits{Cloud: Cloud, Account: a.s.Account, Tokens: true, ListingDelay: time.Minute, Notice: notice}
+}
+
+// Offers implements provider.Provider. A region that fails fails all: half a market is worse than yesterday's.
+func (a *AWS) Offers(ctx context.Context) ([]fleet.Offer, error) {
+	var out []fleet.Offer
+	for _, name := range a.s.Regions {
+		offers, err := a.offers(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("aws: offers in %s: %w", name, err)
+		}
+		out = append(out, offers...)
+	}
+	return out, nil
+}
+
+// Launch implements provider.Provider.
+func (a *AWS) Launch(ctx context.Context, want provider.Request) (provider.Machine, error) {
+	m, err := a.launch(ctx, want)
+	if err != nil {
+		return provider.Machine{}, fmt.Errorf("aws: launch %s: %w", want.Offer, err)
+	}
+	return m, nil
+}
+
+func (a *AWS) launch(ctx context.Context, want provider.Request) (none provider.Machine, err error) {
+	o := want.Offer
+	image := cmp.Or(a.s.Images[o.Region], a.s.Images[""])
+	switch {
+	case !slices.Contains(a.s.Regions, o.Region):
+		return none, fmt.Errorf("%w: region %q is not configured", provider.ErrInvalid, o.Region)
+	case o.Market != fleet.OnDemand && o.Market != fleet.Spot || o.Term > 0:
+		return none, fmt.Errorf("%w: %s capacity cannot be bought by the hour", provider.ErrInvalid, o.Market)
+	case image == "":
+		return none, fmt.Errorf("%w: no image is configured for %s", provider.ErrRefusedHere, o.Region)
+	}
+	script, err := a.s.Boot.Script(want.UserData, bootPrelude)
+	if err != nil {
+		return none, err
+	}
+	if len(script) > 16<<10 {
+		return none, fmt.Errorf("%w: user-data of %d bytes, EC2 takes 16384", provider.ErrInvalid, len(script))
+	}
+	r, err := a.region(ctx, o.Region)
+	if err != nil {
+		return none, err
+	}
+	disks, err := a.disks(ctx, r, image)
+	if err != nil {
+		return none, err
+	}
+	v, err := a.purchase(r, want, image, script, disks)
+	if err != nil {
+		return none, err
+	}
+	var out struct {
+		Instances []instance `xml:"instancesSet>item"`
+	}
+	if err := a.wire.query(ctx, o.Region, "RunInstances", v, &out); err != nil {
+		return none, err
+	}
+	if len(out.Instances) != 1 || out.Instances[0].ID == "" {
+		return none, fmt.Errorf("%w: an answer with %d machines", provider.ErrUnknown, len(out.Instances))
+	}
+	m := a.machine(r, out.Instances[0])
+	m.Labels = want.Labels
+	if m.Offer.Pool() == o.Pool() { // EC2 tells no price: what was asked for is what is paid
+		m.Offer.Price, m.Offer.Hourly = o.Price, o.Hourly
+	}
+	return m, nil
+}
+
+// purchase is one RunInstances, a function of plan, offer and settings alone.
+func (a *AWS) purchase(r *region, want provider.Request, image, script string, disks []disk) (url.Values, error) {
+	o := want.Offer
+	v := url.Values{
+		"ImageId": {image}, "InstanceType": {o.Type}, "MinCount": {"1"}, "MaxCount": {"1"}, "ClientToken": {want.Token},
+		"UserData": {base64.StdEncoding.EncodeToString([]byte(script))}, "InstanceInitiatedShutdownBehavior": {"terminate"},
+		"MetadataOptions.HttpTokens": {"required"}, "MetadataOptions.HttpPutResponseHopLimit": {"2"},
+	}
+	name := r.name(o.Zone)
+	switch subnet := cmp.Or(a.s.Subnets[o.Zone], a.s.Subnets[name]); {
+	case subnet != "":
+		v.Set("SubnetId", subnet)
+	case name == "":
+		return nil, fmt.Errorf("%w: no zone %q in %s for this account", provider.ErrInvalid, o.Zone, o.Region)
+	default:
+		v.Set("Placement.AvailabilityZone", name)
+	}
+	for i, g := range a.s.Groups {
+		v.Set("SecurityGroupId."+strconv.Itoa(i+1), g)
+	}
+	if a.s.Profile != "" {
+		v.Set("IamInstanceProfile.Name", a.s.Profile)
+	}
+	for i, d := range disks {
+		p := "BlockDeviceMapping." + strconv.Itoa(i+1) + "."
+		v.Set(p+"DeviceName", d.Device)
+		v.Set(p+"Ebs.DeleteOnTermination", "true")
+	}
+	tagged := []string{"instance", "volume", "network-interface"}
+	if o.Market == fleet.Spot {
+		v.Set("InstanceMarketOptions.MarketType", "spot")
+		v.Set("InstanceMarketOptions.SpotOptions.SpotInstanceType", "one-time")
+		v.Set("InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior", "terminate")
+		tagged = append(tagged, "spot-instances-request")
+	}
+	tags := want.Labels.Tags()
+	for i, what := range tagged {
+		p := "TagSpecification." + strconv.Itoa(i+1) + "."
+		v.Set(p+"ResourceType", what)
+		v.Set(p+"Tag.1.Key", "Name")
+		v.Set(p+"Tag.1.Value", want.Name)
+		for j, k := range fleet.Sorted(tags) {
+			v.Set(p+"Tag."+strconv.Itoa(j+2)+".Key", k)
+			v.Set(p+"Tag."+strconv.Itoa(j+2)+".Value", tags[k])
+		}
+	}
+	return v, nil
+}
+
+// bootPrelude is what only the machine knows. Its own notices are read by the agent with the metadata's tokens.
+const bootPrelude = `token=$(curl -fsS -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' http://169.254.169.254/latest/api/token)
+export LOWTIDE_ID="$(curl -fsS -H "X-aws-ec2-metadata-token: $token" http://169.254.169.254/latest/meta-data/instance-id)"
+`
+
+// List implements provider.Provider: the machines of every configured region, also those that ended within the hour.
+func (a *AWS) List(ctx context.Context) ([]provider.Machine, error) {
+	var out []provider.Machine
+	for _, name := range a.s.Regions {
+		r, err := a.region(ctx, name)
+		if err == nil {
+			err = a.instances(ctx, name, url.Values{"MaxResults": {"1000"}}, func(i instance) { out = append(out, a.machine(r, i)) })
+		}
+		if err != nil {
+			return nil, fmt.Errorf("aws: list in %s: %w", name, err)
+		}
+	}
+	return out, nil
+}
+
+func (a *AWS) instances(ctx context.Context, region string, v url.Values, each func(instance)) error {
+	return a.wire.pages(ctx, region, "DescribeInstances", v, func() paged { return &instancesPage{} }, func(p paged) {
+		for _, res := range p.(*instancesPage).Reservations {
+			for _, i := range res.Instances {
+				each(i)
+			}
+		}
+	})
+}
+
+// machine reads an instance and remembers its region.
+func (a *AWS) machine(r *region, i instance) provider.Machine {
+	a.mu.Lock()
+	a.where[i.ID] = r.code
+	a.mu.Unlock()
+	zone := cmp.Or(i.Placement.ZoneID, r.id(i.Placement.Zone))
+	o := fleet.Offer{
+		Cloud: Cloud, Account: a.s.Account, Region: r.code, Zone: zone, Type: i.Type, Market: fleet.OnDemand,
+	}
+	switch i.Lifecycle {
+	case "spot":
+		o.Market, o.Notice = fleet.Spot, notice
+	case "capacity-block":
+		o.Market = fleet.Reserved
+	}
+	m := provider.Machine{ID: i.ID, Labels: provider.FromTags(i.tags()), Offer: o, Since: i.Launched.UTC()}
+	m.State, m.Why = i.state()
+	if m.State == provider.Gone {
+		m.Until = i.ended(a.s.Now().UTC())
+	}
+	return m
+}
+
+// End implements provider.Provider. The spot request of a machine goes first: a persistent one would start another.
+func (a *AWS) End(ctx context.Context, id string) error {
+	if err := a.end(ctx, id); err != nil {
+		return fmt.Errorf("aws: end %s: %w", id, err)
+	}
+	return nil
+}
+
+func (a *AWS) end(ctx context.Context, id string) error {
+	a.mu.Lock()
+	known := a.where[id]
+	a.mu.Unlock()
+	regions := a.s.Regions
+	if known != "" {
+		regions = []string{known}
+	}
+	for _, name := range regions {
+		var found *instance
+		err := a.instances(ctx, name, url.Values{"InstanceId.1": {id}}, func(i instance) { found = &i })
+		switch {
+		case errors.Is(err, provider.ErrNotFound), err == nil && found == nil:
+			continue
+		case err != nil:
+			return err
+		}
+		if found.SpotRequest != "" {
+			err := a.wire.query(ctx, name, "CancelSpotInstanceRequests", url.Values{"SpotInstanceRequestId.1": {found.SpotRequest}}, nil)
+			if err != nil && !errors.Is(err, provider.ErrNotFound) {
+				return fmt.Errorf("cancel its spot request: %w", err)
+			}
+		}
+		return a.wire.query(ctx, name, "TerminateInstances", url.Values{"InstanceId.1": {id}}, nil)
+	}
+	return fmt.Errorf("%w in %s", provider.ErrNotFound, strings.Join(regions, ", "))
+}
