@@ -39,6 +39,7 @@ type address struct {
 	Clock  string      `json:"clock"`
 	Cloud  string      `json:"cloud"`
 	Bucket string      `json:"bucket"` // of the checkpoints
+	Key    string      `json:"key"`    // that seals them, in hex
 	Policy plan.Policy `json:"policy"`
 }
 

@@ -2,8 +2,10 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
 // keep writes a file for its owner alone, whole or not at all, also when the process or the machine dies meanwhile: a
@@ -21,4 +23,19 @@ func keep(file string, val []byte) error {
 		return err
 	}
 	return os.Rename(file+".new", file)
+}
+
+// keepOnce is what a file holds; where there is none, made is kept in it from then on. lost says what an empty file means.
+func keepOnce(file string, made func() string, lost string) (string, error) {
+	b, err := os.ReadFile(file)
+	switch {
+	case err == nil && len(b) == 0:
+		return "", fmt.Errorf("%s is empty: %s", file, lost)
+	case err == nil:
+		return strings.TrimSpace(string(b)), nil
+	case !errors.Is(err, os.ErrNotExist):
+		return "", err
+	}
+	val := made()
+	return val, keep(file, []byte(val))
 }

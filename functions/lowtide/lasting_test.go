@@ -158,6 +158,15 @@ func TestALastingLowtideGoesOnAfterKillNineAndItsCommandsWork(t *testing.T) {
 		t.Error("events: the end is not among them")
 	}
 	l.call("logs", "mine")
+	if out := l.call("checkpoints", "ls"); !strings.Contains(out, "mine") {
+		t.Errorf("checkpoints ls: %s", out)
+	}
+	if out := l.call("checkpoints", "prune", "mine"); !strings.Contains(out, "withdrawn") {
+		t.Errorf("checkpoints prune: %s", out)
+	}
+	if out := l.bare("checkpoints", "verify", "mine", "--bucket", "file://"+filepath.Join(l.state, "bucket"), "--key", filepath.Join(l.state, "checkpoint-key")); !strings.Contains(out, "whole") {
+		t.Errorf("checkpoints verify: %s", out)
+	}
 	l.until("the last machine's end", func() bool { return strings.Count(l.call("status"), "local-m") == 0 })
 	l.kill()
 	cloud, err := fake.Open(fake.Config{Dir: filepath.Join(l.state, "cloud")})

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,8 +25,9 @@ import (
 	host "lowtide/shared/fn/jetstream"
 )
 
-// userData is what every machine of this ring is told.
-func userData(r *ring, dir string) (map[string]string, error) {
+// userData is what every machine of this ring is told. bucket is the URL of the store of checkpoints, a directory in dir
+// if empty; key is in hex.
+func userData(r *ring, dir, bucket, key string) (map[string]string, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
@@ -36,18 +36,17 @@ func userData(r *ring, dir string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	bucket, err := filepath.Abs(filepath.Join(dir, "bucket"))
-	if err != nil {
+	if dir, err = filepath.Abs(dir); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(bucket, 0o700); err != nil {
-		return nil, err
+	if bucket == "" {
+		bucket = "file://" + filepath.ToSlash(filepath.Join(dir, "bucket"))
 	}
 	return map[string]string{
 		"LOWTIDE_NATS": r.server.URL(), "LOWTIDE_NATS_TOKEN": r.server.Token(), "LOWTIDE_CLOCK": r.clock.String(),
-		"LOWTIDE_BUCKET": "file://" + filepath.ToSlash(bucket), "LOWTIDE_CKPT_KEY": hex.EncodeToString([]byte(r.install + "-checkpoint-names")),
+		"LOWTIDE_BUCKET": bucket, "LOWTIDE_CKPT_KEY": key,
 		"LOWTIDE_LEASE": r.policy.Lease.String(),
-		"LOWTIDE_BENCH": string(bench), "LOWTIDE_CPU_CALIBRATION": filepath.Join(filepath.Dir(bucket), "cpu-rating.json"),
+		"LOWTIDE_BENCH": string(bench), "LOWTIDE_CPU_CALIBRATION": filepath.Join(dir, "cpu-rating.json"),
 	}, nil
 }
 

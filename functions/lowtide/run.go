@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"crypto/rand"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -40,7 +41,7 @@ var demoPolicy = plan.Policy{
 
 type runFlags struct {
 	data, state, cloud string
-	notify             string
+	notify, bucket     string
 	speed              float64
 	limit, lease       time.Duration
 	seed               uint64
@@ -83,6 +84,7 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.data, "data", "", "directory of recorded spot traces to replay; empty: the built-in market model")
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
+	cmd.Flags().StringVar(&f.bucket, "bucket", "", "URL of the bucket that checkpoints and logs go to (file://, s3://, azblob://; see the README); empty: a directory in --state")
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
@@ -274,7 +276,11 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	} else if err = d.openCloud(ctx, dir, f, p.traces); err != nil {
 		return nil, err
 	}
-	data, err := userData(d.ring, dir)
+	key, err := checkpointKey(dir)
+	if err != nil {
+		return nil, err
+	}
+	data, err := userData(d.ring, dir, f.bucket, key)
 	if err != nil {
 		return nil, err
 	}
@@ -297,7 +303,7 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	d.all.Go(func() { d.tick(ctx, 30*time.Second) })
 	d.all.Go(func() { d.notices(ctx) })
 	return d, address{
-		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Policy: d.policy,
+		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Key: key, Policy: d.policy,
 	}.write(f.state)
 }
 
@@ -389,22 +395,26 @@ func (d *deck) end(all bool) {
 // installation is the random id that marks machines as ours; it outlives the store.
 func installation(dir string) (string, error) {
 	file := filepath.Join(dir, "installation")
-	b, err := os.ReadFile(file)
-	if errors.Is(err, os.ErrNotExist) {
-		id := strings.ToLower(rand.Text()[:12])
-		return id, keep(file, []byte(id))
+	id, err := keepOnce(file, func() string { return strings.ToLower(rand.Text()[:12]) },
+		"the machines that carry its id cannot be told from others'; restore it from the label of one of them")
+	if id = strings.TrimSpace(id); err == nil && !plainID.MatchString(id) {
+		err = usage(fmt.Errorf("%s holds no installation id (4 to 40 of a-z, 0-9): the machines that carry it cannot be told from others'; restore it from the label of one of them", file))
 	}
-	if err != nil {
-		return "", err
-	}
-	id := strings.TrimSpace(string(b))
-	if !plainID.MatchString(id) {
-		return "", usage(fmt.Errorf("%s holds no installation id (4 to 40 of a-z, 0-9): the machines that carry it cannot be told from others'; restore it from the label of one of them", file))
-	}
-	return id, nil
+	return id, err
 }
 
 var plainID = regexp.MustCompile(`^[a-z0-9]{4,40}$`)
+
+// checkpointKey is what names and seals checkpoints, in hex. Without it none can be restored: it outlives the store too.
+func checkpointKey(dir string) (string, error) {
+	const lost = "no checkpoint can be read without it; restore it from a backup of the state directory"
+	file := filepath.Join(dir, "checkpoint-key")
+	key, err := keepOnce(file, func() string { return hex.EncodeToString([]byte(rand.Text())) }, lost)
+	if b, herr := hex.DecodeString(key); err == nil && (herr != nil || len(b) < 16) {
+		err = usage(fmt.Errorf("%s holds no key (16 bytes or more in hex): %s", file, lost))
+	}
+	return key, err
+}
 
 type heard struct {
 	at    time.Time

@@ -9,12 +9,14 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
+	"gocloud.dev/blob"
 	"gocloud.dev/gcerrors"
 )
 
@@ -106,7 +108,9 @@ func (m *Manifest) sameContent(o *Manifest) bool {
 		})
 }
 
-func prefix(workload string) string             { return "ckpt/" + workload + "/" }
+const prefixOfAll = "ckpt/"
+
+func prefix(workload string) string             { return prefixOfAll + workload + "/" }
 func chunkPrefix(workload string) string        { return prefix(workload) + "chunks/" }
 func manifestPrefix(workload string) string     { return prefix(workload) + "manifests/" }
 func prunedPrefix(workload string) string       { return prefix(workload) + "pruned/" }
@@ -200,6 +204,24 @@ func (s *Store) Manifest(ctx context.Context, workload string, id ID) (*Manifest
 		return nil, fmt.Errorf("read checkpoint %s of %s: %w", id, workload, err)
 	}
 	return m, nil
+}
+
+// Workloads returns the names of all workloads that anything is kept of, in order.
+func (s *Store) Workloads(ctx context.Context) ([]string, error) {
+	var names []string
+	it := s.bucket.List(&blob.ListOptions{Prefix: prefixOfAll, Delimiter: "/"})
+	for {
+		o, err := it.Next(ctx)
+		if errors.Is(err, io.EOF) {
+			return names, nil
+		}
+		if err != nil {
+			return nil, fmt.Errorf("list workloads: %w", err)
+		}
+		if name := strings.TrimSuffix(strings.TrimPrefix(o.Key, prefixOfAll), "/"); o.IsDir && checkName(name) == nil {
+			names = append(names, name)
+		}
+	}
 }
 
 // List returns the names of all committed checkpoints of a workload, newest first, without looking into them.
