@@ -97,7 +97,7 @@ func newBed(t *testing.T, s *embedded.Server, c fake.Config, before ...func(*bed
 	if err != nil {
 		t.Fatal(err)
 	}
-	fns, err := b.functions(ctx, b.cloud, nil)
+	fns, err := b.functions(ctx, []account{{Provider: b.cloud}}, fleet.Book{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -89,7 +89,7 @@ func TestADamagedStateDirectoryIsRefusedInOneLineAndLeftAsItIs(t *testing.T) {
 	l.begin()
 	l.kill()
 	for _, c := range []struct{ file, text, says string }{
-		{"installation", "", "installation is empty"},
+		{"installation", "", "no installation id"},
 		{"installation", "\x00{", "no installation id"},
 		{"checkpoint-key", "zz", "no key"},
 		{"clock", "", "no clock"},

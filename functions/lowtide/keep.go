@@ -2,7 +2,6 @@ package main
 
 import (
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -25,17 +24,12 @@ func keep(file string, val []byte) error {
 	return os.Rename(file+".new", file)
 }
 
-// keepOnce is what a file holds; where there is none, made is kept in it from then on. lost says what an empty file means.
-func keepOnce(file string, made func() string, lost string) (string, error) {
+// keepOnce is what a file holds; where there is none, what made returns is kept in it from then on.
+func keepOnce(file string, made func() string) (string, error) {
 	b, err := os.ReadFile(file)
-	switch {
-	case err == nil && len(b) == 0:
-		return "", fmt.Errorf("%s is empty: %s", file, lost)
-	case err == nil:
-		return strings.TrimSpace(string(b)), nil
-	case !errors.Is(err, os.ErrNotExist):
-		return "", err
+	if errors.Is(err, os.ErrNotExist) {
+		val := made()
+		return val, keep(file, []byte(val))
 	}
-	val := made()
-	return val, keep(file, []byte(val))
+	return strings.TrimSpace(string(b)), err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -50,19 +51,20 @@ func userData(r *ring, dir, bucket, key string) (map[string]string, error) {
 	}, nil
 }
 
-// machineEnv is the environment of a machine of the fake cloud, in the agent's names.
+// machineEnv is the environment of a machine, in the agent's names; the fake cloud has some of its own.
 func machineEnv(name string) string {
+	fakes := ""
 	switch name {
 	case "LOWTIDE_ID":
-		return os.Getenv("LOWTIDE_INSTANCE_ID")
+		fakes = os.Getenv("LOWTIDE_INSTANCE_ID")
 	case "LOWTIDE_METADATA":
 		if u := os.Getenv("LOWTIDE_METADATA_URL"); u != "" {
-			return u + "/interruption"
+			fakes = u + "/interruption"
 		}
 	case "LOWTIDE_DIR":
-		return os.Getenv("LOWTIDE_MACHINE_DIR")
+		fakes = os.Getenv("LOWTIDE_MACHINE_DIR")
 	}
-	return os.Getenv(name)
+	return cmp.Or(fakes, os.Getenv(name))
 }
 
 // agentCommand is lowtide on a rented machine.
@@ -121,8 +123,10 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		},
 	}
 	if s.Metadata != "" {
-		deps.Watch = agent.Endpoint{URL: s.Metadata}
-		deps.Power = powerOff{os.Getenv("LOWTIDE_METADATA_URL") + "/poweroff"}
+		deps.Watch = agent.Endpoint{URL: s.Metadata, Token: s.MetadataToken}
+	}
+	if u := os.Getenv("LOWTIDE_METADATA_URL"); u != "" { // of the fake cloud
+		deps.Power = powerOff{u + "/poweroff"}
 	}
 	sh := &shipper{dir: filepath.Join(s.Dir, "work", "run"), machine: s.Machine, store: store}
 	deps.Log = sh.ship

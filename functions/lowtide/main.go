@@ -70,7 +70,7 @@ func root() *cobra.Command {
 		SilenceUsage: true, SilenceErrors: true,
 	}
 	cmd.AddCommand(runCommand(), submitCommand(), statusCommand(), eventsCommand(), logsCommand(), planCommand(),
-		pauseCommand(), resumeCommand(), panicCommand(), simulate.Command(), cloudCommand(), offersCommand(), relayCommand(), checkpointsCommand())
+		pauseCommand(), resumeCommand(), panicCommand(), simulate.Command(), cloudCommand(), offersCommand(), relayCommand(), checkpointsCommand(), costCommand())
 	for _, c := range []*cobra.Command{agentCommand(), holder.Command(), trainer.Command(), benchrunner.Command()} {
 		c.Hidden = true
 		cmd.AddCommand(c)

@@ -221,6 +221,7 @@ func (w *surroundings) notice(h *host.Host, name string, i int) time.Duration {
 		return ok && o.Machine == m && o.Order.Save != nil
 	})
 	save := c.fact.(events.OrderGiven).Order.Save.ID
+	// The order is said first, so the plan has not been passed over.
 	p := w.next("plan for "+m, func(f events.Fact) bool {
 		p, ok := f.(events.PlanMade)
 		return ok && p.Plan.Action == fleet.Launch && p.Plan.Workload == workloadName(i)

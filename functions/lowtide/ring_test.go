@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"strings"
 	"testing"
 	"time"
 
@@ -9,6 +10,7 @@ import (
 	"lowtide/functions/agent"
 	"lowtide/shared/bus"
 	"lowtide/shared/fleet"
+	"lowtide/shared/plan"
 	"lowtide/shared/provider/fake"
 )
 
@@ -320,6 +322,66 @@ func TestPriceThatFallsElsewhereMovesTheWorkloadWhenItPays(t *testing.T) {
 			t.Errorf("%d machines bought, want 2", n)
 		}
 	})
+}
+
+// billed plays a job of an hour, due in four, on zones of which the second is dearer until its price falls to some level
+// after half an hour, and returns what the cloud billed and on how many machines.
+func billed(t *testing.T, p plan.Policy, to float64, look func(*testing.T, *bed)) (usd float64, machines int) {
+	bubble(t, fake.Config{Traces: zones([]float64{1}, falling(to))}, func(t *testing.T, b *bed) {
+		job := spec("train", 13, 360)
+		job.Deadline = b.clock.Now().Add(4 * time.Hour).UTC()
+		b.say(events.WorkloadSubmitted{Spec: job})
+		b.finishes(job, 6*time.Hour)
+		if ended := b.work("train").Ended; ended.After(job.Deadline) {
+			t.Errorf("finished %s after the deadline", ended.Sub(job.Deadline))
+		}
+		usd, machines = b.bill().Total(b.clock.Now()).Float(), len(b.bill())
+		if look != nil {
+			look(t, b)
+		}
+	}, func(b *bed) { b.policy = p })
+	return usd, machines
+}
+
+func TestAMoveForAPriceIsBilledLessThanStayingAndASmallerFallMovesNothing(t *testing.T) {
+	stays := demoPolicy
+	stays.Margin = 1e9 // no move pays that
+	moved, machines := billed(t, demoPolicy, 0.3, func(t *testing.T, b *bed) {
+		var move fleet.Plan
+		for _, p := range all[events.PlanMade](b) {
+			if p.Plan.Action == fleet.Launch {
+				move = p.Plan
+			}
+		}
+		lives := b.lives()
+		if len(lives) != 2 || lives[1].From != lives[0].To || move.Score.Payback <= 0 || !strings.Contains(move.Score.Reason, "paid back in") {
+			t.Fatalf("lives %+v, plan %+v, want one move that is paid back, and no step lost\n%s", lives, move.Score, b.story())
+		}
+		if missing := b.inOrder(
+			is(func(f events.PriceChanged) bool { return strings.Contains(f.Summary, "0.3000 USD/h") }),
+			is(func(f events.PlanMade) bool { return f.Plan.ID == move.ID }),
+			is(func(f events.InstanceVerified) bool { return f.Machine == move.Machine }),
+			is(func(f events.OrderGiven) bool {
+				return f.Machine == lives[0].Machine && f.Order.Save != nil && f.Order.Stop
+			}),
+			is(func(f events.WorkloadStopped) bool { return f.Machine == lives[0].Machine && f.Saved.ID != "" }),
+			is(func(f events.WorkloadStarted) bool { return f.Machine == move.Machine && f.Step > 0 }),
+			is[events.WorkloadFinished](),
+		); missing > 0 {
+			t.Errorf("%d of the facts are missing or out of order\n%s", missing, b.story())
+		}
+	})
+	stayed, one := billed(t, stays, 0.3, nil)
+	if machines != 2 || one != 1 {
+		t.Errorf("%d machines with the move and %d without, want 2 and 1", machines, one)
+	}
+	t.Logf("billed %.4f USD with the move, %.4f without", moved, stayed)
+	if moved >= stayed {
+		t.Errorf("the move was billed %.4f USD, staying %.4f", moved, stayed)
+	}
+	if _, n := billed(t, demoPolicy, 0.9, nil); n != 1 {
+		t.Errorf("%d machines where the price fell by a tenth, want 1", n)
+	}
 }
 
 func TestPriceThatFallsTooLittleMovesNothing(t *testing.T) {

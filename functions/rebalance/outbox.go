@@ -1,9 +1,12 @@
 package rebalance
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"lowtide/events"
@@ -88,8 +91,7 @@ func (d *Decider) due(again bool) []events.Event {
 		return i.Machine != "" && (m == nil || m.Phase == fleet.Ending || m.Phase == fleet.Ended || obeyed(m))
 	})
 	var out []events.Event
-	for _, id := range fleet.Sorted(f.Outbox) {
-		i := f.Outbox[id]
+	for _, i := range d.inOrder() {
 		repeat := again && i.Said > 0
 		if !repeat && f.Now.Before(i.NextAt) {
 			continue
@@ -102,7 +104,7 @@ func (d *Decider) due(again bool) []events.Event {
 			out = append(out, e)
 		}
 		if i.Fact != nil && i.Said >= 2 {
-			delete(f.Outbox, id)
+			delete(f.Outbox, i.ID)
 		}
 	}
 	if wake := d.wake(); !wake.Equal(f.WakeAt) || again {
@@ -114,6 +116,20 @@ func (d *Decider) due(again bool) []events.Event {
 		out = append(out, e)
 	}
 	return out
+}
+
+// inOrder is the outbox as it is said: orders before all else, since a machine that is about to be taken waits for its
+// own, and each kind as it was opened.
+func (d *Decider) inOrder() []*fleet.Item {
+	rank := func(i *fleet.Item) int {
+		if i.Machine != "" {
+			return 0
+		}
+		return 1
+	}
+	return slices.SortedFunc(maps.Values(d.state.Outbox), func(a, b *fleet.Item) int {
+		return cmp.Or(rank(a)-rank(b), len(a.ID)-len(b.ID), cmp.Compare(a.ID, b.ID)) // "o9" before "o10"
+	})
 }
 
 // say makes the event of an item, under an id that tells attempts apart.

@@ -135,8 +135,8 @@ func (d *Decider) Handle(ctx context.Context, batch []fn.Delivery) ([]events.Eve
 		f.Applied = fleet.Position{Stream: m.Stream, Seq: m.Seq}
 	}
 	d.settle()
-	if d.plan() {
-		d.settle() // what the plans changed
+	for _, w := range d.plan() {
+		d.settleWorkload(w)
 	}
 	said := d.due(again)
 	if err := d.save(ctx); err != nil {
@@ -204,11 +204,11 @@ func (d *Decider) save(ctx context.Context) error {
 	return nil
 }
 
-// plan takes the planner's decisions over, gives its launches ids and machines, and says whether there were any.
-func (d *Decider) plan() (changed bool) {
+// plan takes the planner's decisions over, gives its launches ids and machines, and returns the workloads that it changed.
+func (d *Decider) plan() (changed []*fleet.Workload) {
 	f := d.state
 	if d.book == nil {
-		return false
+		return nil
 	}
 	for _, x := range plan.Make(f, d.book, &d.aside, d.cfg.Policy, f.Now) {
 		w := f.Workloads[x.Workload]
@@ -224,7 +224,7 @@ func (d *Decider) plan() (changed bool) {
 		default:
 			continue
 		}
-		changed = true
+		changed = append(changed, w)
 	}
 	return changed
 }

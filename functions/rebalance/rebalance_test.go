@@ -222,6 +222,23 @@ func TestARedeliveredBatchCountsOnceAndIsAnsweredAgainUnderTheSameIDs(t *testing
 	}
 }
 
+func TestOrdersAreSaidBeforeAllElseInABatch(t *testing.T) {
+	w := crowd(t, 12)
+	var notices []events.Fact
+	for _, name := range fleet.Sorted(w.fleet().Machines) {
+		notices = append(notices, events.InstanceInterrupted{Cloud: "fake", Account: "a", Machine: name, EndsBy: w.now.Add(2 * time.Minute), Noticed: "test"})
+	}
+	said := w.hear(time.Second, notices...)
+	if o, p := len(pick[events.OrderGiven](said)), len(pick[events.PlanMade](said)); o != 12 || p != 12 {
+		t.Fatalf("%d orders and %d plans, want 12 of each", o, p)
+	}
+	for i, e := range said[:12] {
+		if _, ok := e.Data.(events.OrderGiven); !ok {
+			t.Errorf("%d: %s before the last order", i, e.Data.Kind())
+		}
+	}
+}
+
 func TestARejectedMachineIsEndedAndTheNextPoolIsBought(t *testing.T) {
 	w := newWorld(t, offer("z1", fleet.Spot, 1), offer("z2", fleet.Spot, 1.1), offer("z1", fleet.OnDemand, 3))
 	p := one[events.PlanMade](t, w.hear(0, events.WorkloadSubmitted{Spec: job("a")}))

@@ -17,11 +17,11 @@ const (
 // settle draws all conclusions that need no choice: orders to machines, ends, epochs. It may run any number of times.
 func (d *Decider) settle() {
 	f := d.state
-	for _, name := range d.workloads.of(f.Workloads) {
-		d.settleWorkload(f.Workloads[name])
+	for _, w := range d.workloads.of(f.Workloads) {
+		d.settleWorkload(w)
 	}
-	for _, name := range d.machines.of(f.Machines) {
-		d.settleMachine(f.Machines[name])
+	for _, m := range d.machines.of(f.Machines) {
+		d.settleMachine(m)
 	}
 	for _, id := range fleet.Sorted(f.Plans) {
 		if p := f.Plans[id]; p.Action == fleet.Launch && !p.Approved && !f.Now.Before(p.Expires) {

@@ -11,10 +11,8 @@ import (
 	"lowtide/shared/store"
 )
 
-// quarantine is how long a rejected device is known again: on a marketplace the same card comes back under a new machine.
-const quarantine = 7 * 24 * time.Hour
-
-// rejection is what is remembered of a device.
+// rejection is what is remembered of a device, for as long as Kept: on a marketplace the same card comes back under a new
+// machine.
 type rejection struct {
 	Machine string    `json:"machine"`
 	Nonce   string    `json:"nonce"`
@@ -24,17 +22,20 @@ type rejection struct {
 
 func deviceKey(uuid string) string { return "device." + events.Token(uuid) }
 
+// named says that a device's id tells it from all others. A CPU is its host's: every machine on that host has the same.
+func named(b events.BenchmarkFinished, d events.Device) bool { return d.UUID != "" && b.Backend != "cpu" }
+
 // known says that a device of an answer was rejected on another machine, or by another order, of late.
 func (j judge) known(ctx context.Context, b events.BenchmarkFinished, now time.Time) (string, error) {
 	for _, d := range b.Devices {
-		if d.UUID == "" {
+		if !named(b, d) {
 			continue
 		}
 		r, _, err := j.rejected(ctx, d.UUID)
 		if err != nil {
 			return "", err
 		}
-		if r.Nonce != "" && r.Nonce != b.Nonce && now.Sub(r.At) < quarantine {
+		if r.Nonce != "" && r.Nonce != b.Nonce && now.Sub(r.At) < Kept {
 			return fmt.Sprintf("device %s was rejected %s ago on %s: %s", d.UUID, now.Sub(r.At).Round(time.Minute), r.Machine, r.Cause), nil
 		}
 	}
@@ -51,7 +52,7 @@ func (j judge) remember(ctx context.Context, r record, said events.InstanceRejec
 		blamed = slow
 	}
 	for _, d := range blamed {
-		if d.UUID == "" {
+		if !named(*r.Answer, d) {
 			continue
 		}
 		if err := j.reject(ctx, d.UUID, rejection{Machine: said.Machine, Nonce: said.Nonce, At: r.Heard, Cause: said.Cause}); err != nil {

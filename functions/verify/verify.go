@@ -43,15 +43,16 @@ type judge struct {
 	o      Options
 }
 
-// Kept is how long a machine's order and its answer are remembered after the last word on them, and a rejected device;
-// JetStream's buckets drop them then. A benchmark takes minutes, and an order without an answer is given up within the hour.
-const Kept = 7 * 24 * time.Hour
-
 // Options are what need not be said. The zero Options work.
 type Options struct {
 	Real    func(time.Duration) time.Duration // turns lowtide's time into the wall time that a runner measures; nil: they are the same
 	Profile func(backend string) gpu.Profile  // what an answer must show at least; nil: gpu.ProfileOf
 }
+
+// Kept is how long a machine's order and its answer, and a rejected device, are remembered after the last word on them;
+// JetStream's buckets drop them then. A benchmark takes minutes, and an order without an answer is given up within the
+// hour.
+const Kept = 7 * 24 * time.Hour
 
 // New makes the function. orders is its own bucket: a key a machine, and one a rejected device.
 func New(orders store.Bucket, o Options) fn.Function {
@@ -61,8 +62,7 @@ func New(orders store.Bucket, o Options) fn.Function {
 	if o.Profile == nil {
 		o.Profile = gpu.ProfileOf
 	}
-	kept := store.Expiring(orders, func(string, []byte) time.Duration { return Kept })
-	j := judge{kept, o}
+	j := judge{store.Expiring(orders, func(string, []byte) time.Duration { return Kept }), o}
 	return fn.New("verify", fn.Hear(j.ordered), fn.Hear(j.finished))
 }
 

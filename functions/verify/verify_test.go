@@ -141,6 +141,56 @@ func TestAnAnswerThatOvertakesItsOrderIsHeardLater(t *testing.T) {
 	}
 }
 
+func TestARejectedDeviceIsKnownAgainForAWeek(t *testing.T) {
+	order := func(b *bench, machine, nonce string) {
+		b.say(events.OrderGiven{Machine: machine, Order: fleet.Order{Number: 1, Benchmark: &fleet.Benchmark{Nonce: nonce, Suite: "quick"}}})
+		b.now = b.now.Add(2 * time.Minute)
+	}
+	again := func(b *bench, machine, nonce, uuid string) events.Fact {
+		order(b, machine, nonce)
+		return b.say(changed(answer("pass", 1), func(a *events.BenchmarkFinished) {
+			a.Machine, a.Nonce, a.Devices = machine, nonce, a.Devices[:1]
+			a.Devices[0].UUID, a.Devices[0].Checksum = uuid, product.Expected(nonce, 64)
+		}))
+	}
+	b := ordered(t)
+	b.say(answer("fail", 0.6, "performance: cooling"))
+	if f, ok := again(b, "m2", "n2", "u2").(events.InstanceRejected); !ok || !strings.Contains(f.Cause, "on m1: performance: cooling") {
+		t.Errorf("the slow card came back under another machine: %+v", f)
+	}
+	if f, ok := again(b, "m3", "n3", "u1").(events.InstanceVerified); !ok || f.Took != 2*time.Minute {
+		t.Errorf("its neighbour was not slow: %+v", f)
+	}
+	b.now = t0.Add(8 * 24 * time.Hour)
+	if f := again(b, "m4", "n4", "u2"); f.Kind() != "instance.verified" {
+		t.Errorf("a week later it is a card like others: %+v", f)
+	}
+}
+
+func TestACPUIsNotKnownAgainSinceAllMachinesOfItsHostHaveIt(t *testing.T) {
+	b := ordered(t)
+	cpu := func(a events.BenchmarkFinished, machine, nonce string) events.BenchmarkFinished {
+		return changed(a, func(a *events.BenchmarkFinished) {
+			a.Backend, a.Machine, a.Nonce, a.Devices = "cpu", machine, nonce, a.Devices[1:]
+			a.Devices[0].UUID, a.Devices[0].Checksum = "cpu-0", product.Expected(nonce, 64)
+		})
+	}
+	if f := b.say(cpu(answer("fail", 0.6, "performance: throttled"), "m1", "n1")); f.Kind() != "instance.rejected" {
+		t.Fatalf("slow, and said %+v", f)
+	}
+	b.say(events.OrderGiven{Machine: "m2", Order: fleet.Order{Number: 1, Benchmark: &fleet.Benchmark{Nonce: "n2", Suite: "quick"}}})
+	b.now = b.now.Add(2 * time.Minute)
+	if f := b.say(cpu(answer("pass", 1), "m2", "n2")); f.Kind() != "instance.verified" {
+		t.Errorf("another machine at full speed: %+v", f)
+	}
+}
+
+func BenchmarkTheProductOfAWholeSuite(b *testing.B) {
+	for b.Loop() {
+		product.Expected("n1", gpu.ProfileOf("cuda").Size)
+	}
+}
+
 func TestAMachinesRecordIsNotKeptForEver(t *testing.T) {
 	_, js := natstest.Connect(t, natstest.Start(t, embedded.Options{}))
 	orders, err := store.Open(t.Context(), js, "benchmarks", 1)
@@ -168,36 +218,4 @@ func TestAMachinesRecordIsNotKeptForEver(t *testing.T) {
 	b.now = b.now.Add(2 * time.Minute)
 	b.say(answer("pass", 0.97))
 	stored("answered")
-}
-
-func TestARejectedDeviceIsKnownAgainForAWeek(t *testing.T) {
-	order := func(b *bench, machine, nonce string) {
-		b.say(events.OrderGiven{Machine: machine, Order: fleet.Order{Number: 1, Benchmark: &fleet.Benchmark{Nonce: nonce, Suite: "quick"}}})
-		b.now = b.now.Add(2 * time.Minute)
-	}
-	again := func(b *bench, machine, nonce, uuid string) events.Fact {
-		order(b, machine, nonce)
-		return b.say(changed(answer("pass", 1), func(a *events.BenchmarkFinished) {
-			a.Machine, a.Nonce, a.Devices = machine, nonce, a.Devices[:1]
-			a.Devices[0].UUID, a.Devices[0].Checksum = uuid, product.Expected(nonce, 64)
-		}))
-	}
-	b := ordered(t)
-	b.say(answer("fail", 0.6, "performance: cooling"))
-	if f, ok := again(b, "m2", "n2", "u2").(events.InstanceRejected); !ok || !strings.Contains(f.Cause, "on m1: performance: cooling") {
-		t.Errorf("the slow card came back under another machine: %+v", f)
-	}
-	if f, ok := again(b, "m3", "n3", "u1").(events.InstanceVerified); !ok || f.Took != 2*time.Minute {
-		t.Errorf("its neighbour was not slow: %+v", f)
-	}
-	b.now = t0.Add(8 * 24 * time.Hour)
-	if f := again(b, "m4", "n4", "u2"); f.Kind() != "instance.verified" {
-		t.Errorf("a week later it is a card like others: %+v", f)
-	}
-}
-
-func BenchmarkTheProductOfAWholeSuite(b *testing.B) {
-	for b.Loop() {
-		product.Expected("n1", gpu.ProfileOf("cuda").Size)
-	}
 }

@@ -28,6 +28,9 @@ type Published struct {
 // until ctx ends; then some may be stored and some not, and to publish all again is right. An event with At is kept
 // by the server until then, in place of an earlier one for the same fleet, kind and key; one that is due is published
 // at once. Tries again may change the order.
+//
+// The first goes alone and the others together: a server that syncs every message delivers none of a heap before all of it
+// is on disk, and whoever says several puts first what cannot wait.
 func Publish(ctx context.Context, js jetstream.JetStream, said ...events.Event) (Published, error) {
 	var done Published
 	msgs := make([]*nats.Msg, len(said))
@@ -38,8 +41,11 @@ func Publish(ctx context.Context, js jetstream.JetStream, said ...events.Event) 
 		}
 		msgs[i] = m
 	}
-	futures := startAll(js, msgs)
+	futures := make([]jetstream.PubAckFuture, len(msgs))
 	for i, m := range msgs {
+		if i == 1 {
+			startAll(js, msgs[1:], futures[1:])
+		}
 		ack, err := settle(ctx, js, m, futures[i])
 		if err != nil {
 			return done, fmt.Errorf("publish %s: %w", m.Subject, err)
@@ -53,20 +59,15 @@ func Publish(ctx context.Context, js jetstream.JetStream, said ...events.Event) 
 	return done, nil
 }
 
-// startAll puts several messages on the way before the first answer. A single one goes the shorter, synchronous way.
-func startAll(js jetstream.JetStream, msgs []*nats.Msg) []jetstream.PubAckFuture {
-	futures := make([]jetstream.PubAckFuture, len(msgs))
-	if len(msgs) < 2 {
-		return futures
-	}
+// startAll puts messages on the way before the first answer.
+func startAll(js jetstream.JetStream, msgs []*nats.Msg, futures []jetstream.PubAckFuture) {
 	for i, m := range msgs {
 		f, err := js.PublishMsgAsync(m, jetstream.WithStallWait(patience))
 		if err != nil {
-			break // settle sends the rest, one by one
+			return // settle sends the rest, one by one
 		}
 		futures[i] = f
 	}
-	return futures
 }
 
 // settle waits for an answer and, where there is none, publishes again until there is.

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"lowtide/shared/fleet"
@@ -16,6 +18,8 @@ import (
 type Book struct {
 	byMarket map[fleet.Market][]priced
 	fits     map[string][]*priced // what suits a kind of workload, by market and need: made when first asked for
+	ranks    map[string]ranking   // of spot, likewise
+	spot     map[string]float64   // what spot costs by the useful hour, by pool
 	past     map[string]*fleet.PoolPast
 	clouds   map[string]climate
 }
@@ -28,14 +32,18 @@ type priced struct {
 
 // NewBook sorts a market by cost per useful hour.
 func NewBook(m *fleet.Markets) *Book {
-	b := &Book{byMarket: map[fleet.Market][]priced{}, fits: map[string][]*priced{}, past: m.Pools, clouds: climates(m.Offers, m.Pools)}
+	b := &Book{byMarket: map[fleet.Market][]priced{}, fits: map[string][]*priced{}, ranks: map[string]ranking{}, spot: map[string]float64{}, past: m.Pools, clouds: climates(m.Offers, m.Pools)}
 	for _, o := range m.Offers {
 		p, ok := o.PerHour()
 		speed := o.Speed.Or(1)
 		if !ok || p < 0 || speed <= 0 {
 			continue
 		}
-		b.byMarket[o.Market] = append(b.byMarket[o.Market], priced{o, o.Pool(), p / speed})
+		name := o.Pool()
+		b.byMarket[o.Market] = append(b.byMarket[o.Market], priced{o, name, p / speed})
+		if o.Market == fleet.Spot {
+			b.spot[name] = p / speed
+		}
 	}
 	for _, list := range b.byMarket {
 		slices.SortStableFunc(list, func(a, c priced) int {
@@ -45,9 +53,14 @@ func NewBook(m *fleet.Markets) *Book {
 	return b
 }
 
+// suits names a kind of workload: those that the same offers fit.
+func suits(market fleet.Market, s *fleet.Spec) string {
+	return string(market) + "/" + strconv.Itoa(s.GPUs) + "/" + strings.Join(s.Models, ",") + "/" + strings.Join(s.Clouds, ",")
+}
+
 // fitting returns the offers of a market that can run a workload, cheapest first.
 func (b *Book) fitting(market fleet.Market, s *fleet.Spec) []*priced {
-	kind := fmt.Sprint(market, s.GPUs, s.Models, s.Clouds)
+	kind := suits(market, s)
 	list, known := b.fits[kind]
 	if known {
 		return list

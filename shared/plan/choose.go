@@ -139,30 +139,29 @@ func (s situation) byExpectedCost(by Oracle, p Policy, m around) verdict {
 // hold keeps a workload where it is unless leaving pays. Only between two pools can the gain be told from the expected
 // costs: that of going on on demand already has the later move in it.
 func (s situation) hold(p Policy, m around, d pool.Decision, v *verdict) {
-	stay := verdict{mode: s.mode, stay: true, options: v.options}
+	here := pool.Choice{Mode: s.mode, Zone: -1}
+	if s.mode == pool.Spot {
+		here.Zone = 0
+	}
+	stays := slices.IndexFunc(d.Options, func(o pool.Option) bool { return o.Choice == here })
+	stay := verdict{mode: s.mode, stay: true, options: mark(slices.Clone(v.options), stays)}
+	stay.why = s.told(stay.options)
 	if !s.settled(p) {
-		stay.why = fmt.Sprintf("%s; it stays %s at least", v.why, short(p.MinStay))
+		stay.why += "; it stays " + short(p.MinStay) + " at least"
 		*v = stay
 		return
 	}
 	if v.mode != pool.Spot || s.mode != pool.Spot {
 		return
 	}
-	var here, there float64
-	for _, o := range d.Options {
-		switch o.Choice {
-		case pool.Choice{Mode: pool.Spot, Zone: 0}:
-			here = o.Cost
-		case d.Choice:
-			there = o.Cost
-		}
-	}
-	why, pays := s.pays(p, here-there, m.places[0].zone.Price, m.places[v.to].zone.Price)
+	there := slices.IndexFunc(d.Options, func(o pool.Option) bool { return o.Choice == d.Choice })
+	gain := d.Options[stays].Cost - d.Options[there].Cost
+	why, pays := s.pays(p, gain, m.places[0].zone.Price, m.places[v.to].zone.Price)
 	if pays {
 		v.why += "; " + why
 		return
 	}
-	stay.why = v.why + "; " + why
+	stay.why += "; " + why
 	*v = stay
 }
 

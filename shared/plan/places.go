@@ -11,9 +11,11 @@ import (
 
 // place is a spot pool as a decision weighs it.
 type place struct {
-	offer fleet.Offer
-	zone  pool.Zone // priced at what an hour of the fall-back does
-	usual float64   // its usual price, likewise; 0: not known
+	offer  fleet.Offer
+	pool   string
+	zone   pool.Zone // priced at what an hour of the fall-back does
+	usual  float64   // its usual price, likewise; 0: not known
+	useful float64   // its price by the useful hour, to rank by
 }
 
 const (
@@ -25,41 +27,88 @@ const (
 // places are the spot pools worth weighing for a workload: the one that carries it, the best of those to be had, and
 // the cheapest of those that are not, which waiting is for. The best come first; speed is the fall-back's.
 func (b *Book) places(f *fleet.Fleet, s *situation, speed float64) []place {
-	var up, down []place
-	own := ""
+	var out, down []place
+	own, most := "", rides
 	if s.mode == pool.Spot {
 		own = s.act.Offer.Pool()
+		out, most = append(out, b.riding(s, speed)), most-1
 	}
-	for _, o := range b.fitting(fleet.Spot, s.w.Spec) {
-		if o.pool == own {
+	for _, x := range b.ranked(s.w.Spec, s.now) {
+		if x.pool == own {
 			continue
 		}
-		x := b.place(f, &o.offer, o.pool, o.cost*speed, s.now)
-		if x.zone.Up {
+		x := x.at(speed)
+		if r := f.Refusals[x.pool]; r != nil && s.now.Before(r.Until) && x.zone.Up {
+			x.zone.Up, x.zone.Age = false, 0
+		}
+		switch {
+		case !x.zone.Up && own == "" && len(down) < hopes:
+			down = append(down, x)
+		case x.zone.Up && most > 0:
+			out, most = append(out, x), most-1
+		}
+	}
+	if own != "" {
+		return out
+	}
+	return append(out, down[:min(len(down), max(hopes-len(out), 1))]...)
+}
+
+// ranking is the pools that suit a kind of workload, as they are at one time, for a fall-back of speed 1.
+type ranking struct {
+	now    time.Time
+	places []place
+}
+
+// common is the work and the start-up by which pools are ranked, alike for all workloads of a kind.
+const (
+	commonWork  = 8 * 3600.0
+	commonStart = 360.0
+)
+
+// ranked are the cheapest pools to be had by their useful hours, best first, and then the cheapest of the others.
+func (b *Book) ranked(s *fleet.Spec, now time.Time) []place {
+	kind := suits(fleet.Spot, s)
+	if r, known := b.ranks[kind]; known && r.now.Equal(now) {
+		return r.places
+	}
+	var up, down []place
+	for _, o := range b.fitting(fleet.Spot, s) {
+		x := b.place(&o.offer, o.pool, o.cost, now)
+		switch {
+		case x.zone.Up:
+			x.useful = x.zone.Useful(commonWork, commonStart)
 			up = append(up, x)
-		} else if len(down) < hopes {
+		case len(down) < hopes:
 			down = append(down, x)
 		}
 		if len(up) == tried {
 			break
 		}
 	}
-	work, delay := s.left.Seconds()/speed, s.start.Seconds()
-	if len(up) > rides {
-		slices.SortStableFunc(up, func(x, y place) int { return cmp.Compare(x.zone.Useful(work, delay), y.zone.Useful(work, delay)) })
-		up = up[:rides]
-	}
-	if own == "" {
-		return append(up, down[:min(len(down), max(hopes-len(up), 1))]...)
-	}
-	return append([]place{b.riding(f, s, speed)}, up[:min(len(up), rides-1)]...)
+	slices.SortStableFunc(up, func(x, y place) int { return cmp.Compare(x.useful, y.useful) })
+	up = append(up, down...)
+	b.ranks[kind] = ranking{now, up}
+	return up
 }
 
-// riding is the pool that carries the workload, at the price it was bought for: as old as the machine at least.
-func (b *Book) riding(f *fleet.Fleet, s *situation, speed float64) place {
+// at is a place priced for a fall-back of some speed.
+func (x place) at(speed float64) place {
+	x.zone.Price *= speed
+	x.usual *= speed
+	return x
+}
+
+// riding is the pool that carries the workload: as old as the machine at least, and at the price it was bought for, or
+// the pool's now where that is lower. What is left would be bought again at once otherwise.
+func (b *Book) riding(s *situation, speed float64) place {
 	o := s.act.Offer
 	hourly, _ := o.PerHour()
-	x := b.place(f, &o, o.Pool(), hourly*speed/o.Speed.Or(1), s.now)
+	cost, name := hourly/o.Speed.Or(1), o.Pool()
+	if now, sold := b.spot[name]; sold {
+		cost = min(cost, now)
+	}
+	x := b.place(&o, name, cost, s.now).at(speed)
 	age := x.zone.Age
 	if !x.zone.Up {
 		age = 0
@@ -71,9 +120,9 @@ func (b *Book) riding(f *fleet.Fleet, s *situation, speed float64) place {
 	return x
 }
 
-// place is a pool as the market's past and the fleet's refusals show it now.
-func (b *Book) place(f *fleet.Fleet, o *fleet.Offer, name string, cost float64, now time.Time) place {
-	x := place{offer: *o, zone: pool.Zone{Name: o.String(), Price: max(cost, 1e-6)}}
+// place is a pool as the market shows it now.
+func (b *Book) place(o *fleet.Offer, name string, cost float64, now time.Time) place {
+	x := place{offer: *o, pool: name, zone: pool.Zone{Name: o.String(), Price: max(cost, 1e-6)}}
 	if past := b.past[name]; past != nil && !past.At.IsZero() {
 		x.zone.Memory = pool.Recall(past.Up, max(past.At.Sub(past.Since), 0).Seconds(), past.Good, past.Seen)
 		if later := now.Sub(past.At); later > 0 {
@@ -85,11 +134,7 @@ func (b *Book) place(f *fleet.Fleet, o *fleet.Offer, name string, cost float64, 
 	}
 	x.zone.Memory = b.clouds[o.Cloud].correct(x.zone.Memory, b.past[name])
 	stock, told := o.Stock.Get()
-	up := !told || stock > 0
-	if r := f.Refusals[name]; r != nil && now.Before(r.Until) {
-		up = false
-	}
-	if up != x.zone.Up { // newer than the last look
+	if up := !told || stock > 0; up != x.zone.Up { // newer than the last look
 		x.zone.Up, x.zone.Age = up, 0
 	}
 	return x

@@ -20,6 +20,7 @@ package plan
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"lowtide/shared/fleet"
@@ -77,11 +78,16 @@ type Option struct {
 // Make decides about the workloads of a fleet whose Review has come, in order of their names. Its plans have no ids or
 // machine names: whoever takes one over gives those.
 func Make(f *fleet.Fleet, book *Book, by Oracle, p Policy, now time.Time) []Decision {
-	var out []Decision
-	for _, name := range fleet.Sorted(f.Workloads) {
-		if w := f.Workloads[name]; w.Phase == fleet.Accepted && !now.Before(w.Review) {
-			out = append(out, Decide(f, book, by, p, w, now))
+	var due []string // few of thousands, as a rule
+	for name, w := range f.Workloads {
+		if w.Phase == fleet.Accepted && !now.Before(w.Review) {
+			due = append(due, name)
 		}
+	}
+	slices.Sort(due)
+	out := make([]Decision, 0, len(due))
+	for _, name := range due {
+		out = append(out, Decide(f, book, by, p, f.Workloads[name], now))
 	}
 	return out
 }

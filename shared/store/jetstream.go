@@ -88,7 +88,7 @@ func bind(ctx context.Context, js jetstream.JetStream, name string) (*bucket, er
 		return err
 	})
 	if errors.Is(err, jetstream.ErrStreamNotFound) {
-		err = fmt.Errorf("%w: %w", ErrNotFound, err)
+		return nil, fmt.Errorf("bucket %s: %w", name, ErrNotFound)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("bucket %s: %w", name, err)
