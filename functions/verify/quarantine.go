@@ -23,7 +23,9 @@ type rejection struct {
 func deviceKey(uuid string) string { return "device." + events.Token(uuid) }
 
 // named says that a device's id tells it from all others. A CPU is its host's: every machine on that host has the same.
-func named(b events.BenchmarkFinished, d events.Device) bool { return d.UUID != "" && b.Backend != "cpu" }
+func named(b events.BenchmarkFinished, d events.Device) bool {
+	return d.UUID != "" && b.Backend != "cpu"
+}
 
 // known says that a device of an answer was rejected on another machine, or by another order, of late.
 func (j judge) known(ctx context.Context, b events.BenchmarkFinished, now time.Time) (string, error) {
