@@ -18,6 +18,18 @@ func (ApprovalRefused) Kind() Kind { return "approval.refused" }
 // Key is whom it is about.
 func (f ApprovalRefused) Key() string { return keyOf(f.Plan) }
 
+// CheckpointAsked asks for a checkpoint now; the workload goes on.
+type CheckpointAsked struct {
+	Workload string `json:"workload"`
+	By       string `json:"by"`
+}
+
+// Kind is checkpoint.asked.
+func (CheckpointAsked) Kind() Kind { return "checkpoint.asked" }
+
+// Key is whom it is about.
+func (f CheckpointAsked) Key() string { return keyOf(f.Workload) }
+
 // SilenceSet keeps people from being told of some incidents for a while. A later one of the same ID replaces it.
 type SilenceSet struct {
 	ID       string    `json:"id"`

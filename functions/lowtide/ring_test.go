@@ -361,7 +361,9 @@ func TestAMoveForAPriceIsBilledLessThanStayingAndASmallerFallMovesNothing(t *tes
 			is(func(f events.PriceChanged) bool { return strings.Contains(f.Summary, "0.3000 USD/h") }),
 			is(func(f events.PlanMade) bool { return f.Plan.ID == move.ID }),
 			is(func(f events.InstanceVerified) bool { return f.Machine == move.Machine }),
-			is(func(f events.OrderGiven) bool { return f.Machine == lives[0].Machine && f.Order.Save != nil && f.Order.Stop }),
+			is(func(f events.OrderGiven) bool {
+				return f.Machine == lives[0].Machine && f.Order.Save != nil && f.Order.Stop
+			}),
 			is(func(f events.WorkloadStopped) bool { return f.Machine == lives[0].Machine && f.Saved.ID != "" }),
 			is(func(f events.WorkloadStarted) bool { return f.Machine == move.Machine && f.Step > 0 }),
 			is[events.WorkloadFinished](),

@@ -28,6 +28,7 @@ type Post struct {
 	Of    []int          `json:"of"`
 	Ref   string         `json:"ref,omitempty"`
 	Hash  map[int]string `json:"hash"`  // of each incident, as it was shown
+	Seen  map[int]int    `json:"seen"`  // its version then, or a later one that looks the same
 	Count int            `json:"count"` // messages about its first incident so far, this one too
 	First time.Time      `json:"first"`
 	At    time.Time      `json:"at"` // last sent
@@ -79,7 +80,7 @@ func (s *sender) next(b *Book, r *Record, now time.Time) (do *act, at time.Time)
 			continue
 		}
 		p := r.last(n)
-		due, anew := s.due(b, i, p)
+		due, anew := s.due(b, i, p, now)
 		if due.IsZero() {
 			continue
 		}
@@ -112,11 +113,13 @@ func (s *sender) next(b *Book, r *Record, now time.Time) (do *act, at time.Time)
 	return s.choose(b, r, fresh, changed), now
 }
 
-// choose puts the gravest first. What the limit does not let through one by one goes into a digest.
+// choose puts the gravest first. What the limit does not let through one by one goes into a digest, but for questions:
+// a digest has no buttons.
 func (s *sender) choose(b *Book, r *Record, fresh []*Incident, changed []*Post) *act {
+	news := slices.DeleteFunc(slices.Clone(fresh), (*Incident).asks)
 	switch {
-	case len(fresh) > max(1, int(r.Tokens)):
-		return &act{of: fresh}
+	case len(fresh) > max(1, int(r.Tokens)) && len(news) > 1:
+		return &act{of: news}
 	case len(fresh) > 0:
 		slices.SortStableFunc(fresh, func(x, y *Incident) int { return int(y.Severity) - int(x.Severity) })
 		return &act{of: fresh[:1]}
@@ -134,6 +137,9 @@ func (s *sender) choose(b *Book, r *Record, fresh []*Incident, changed []*Post) 
 	}
 	return &act{beat: true}
 }
+
+// asks says that a person may decide something.
+func (i *Incident) asks() bool { return i.Ask != nil && !i.Ask.Only && i.Closed.IsZero() }
 
 func (b *Book) those(numbers []int) (all []*Incident) {
 	for _, n := range numbers {
@@ -155,7 +161,7 @@ func (s *sender) wants(i *Incident) bool {
 //	changed, platform edits     after the platform's least time, in place; its end at once
 //	changed, platform does not  its end at once, else at growing intervals, anew
 //	open and unchanged          after the route's repeat, anew
-func (s *sender) due(b *Book, i *Incident, p *Post) (at time.Time, anew bool) {
+func (s *sender) due(b *Book, i *Incident, p *Post, now time.Time) (at time.Time, anew bool) {
 	if p == nil {
 		if i.Severity == Critical {
 			return i.Opened, true
@@ -163,20 +169,11 @@ func (s *sender) due(b *Book, i *Incident, p *Post) (at time.Time, anew bool) {
 		return i.Opened.Add(s.route.Wait), true
 	}
 	open := i.Closed.IsZero()
-	if hash := s.hash(b, i); p.Hash[i.Number] != hash {
-		switch {
-		case s.traits.Edits && open:
-			return later(p.At.Add(s.traits.Every), i.Changed), false
-		case s.traits.Edits:
-			return i.Closed, false
-		case !open:
-			return i.Closed, true
+	if p.Seen[i.Number] != i.Version {
+		if at = s.changedAt(i, p); at.After(now) || p.Hash[i.Number] != s.hash(b, i) {
+			return at, !s.traits.Edits
 		}
-		again := s.route.Again
-		for range min(p.Count-1, 5) {
-			again *= 6
-		}
-		return later(p.At.Add(again), i.Changed), true
+		p.Seen[i.Number] = i.Version // rendered only when it is due, and it looks the same
 	}
 	if open && s.traits.Renew > 0 {
 		return p.At.Add(s.traits.Renew), false
@@ -185,6 +182,21 @@ func (s *sender) due(b *Book, i *Incident, p *Post) (at time.Time, anew bool) {
 		return p.At.Add(s.route.Repeat), true
 	}
 	return time.Time{}, false
+}
+
+// changedAt is when a change of an incident may be shown.
+func (s *sender) changedAt(i *Incident, p *Post) time.Time {
+	switch {
+	case !i.Closed.IsZero():
+		return i.Closed
+	case s.traits.Edits:
+		return later(p.At.Add(s.traits.Every), i.Changed)
+	}
+	again := s.route.Again
+	for range min(p.Count-1, 5) {
+		again *= 6
+	}
+	return later(p.At.Add(again), i.Changed)
 }
 
 func later(a, b time.Time) time.Time {
@@ -225,7 +237,7 @@ func (s *sender) beatDue(r *Record, now time.Time) bool {
 func (r *Record) shown(do *act, ref string, hash func(*Incident) string, now time.Time) {
 	p := do.post
 	if p == nil {
-		p = &Post{First: now, Hash: map[int]string{}, Count: 1}
+		p = &Post{First: now, Hash: map[int]string{}, Seen: map[int]int{}, Count: 1}
 		for _, i := range do.of {
 			p.Of = append(p.Of, i.Number)
 			if old := r.last(i.Number); old != nil {
@@ -235,7 +247,7 @@ func (r *Record) shown(do *act, ref string, hash func(*Incident) string, now tim
 		r.Posts = append(r.Posts, p)
 	}
 	for _, i := range do.of {
-		p.Hash[i.Number] = hash(i)
+		p.Hash[i.Number], p.Seen[i.Number] = hash(i), i.Version
 	}
 	p.Ref, p.At = ref, now
 }

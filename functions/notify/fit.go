@@ -6,10 +6,10 @@ import (
 )
 
 // Fit cuts a message's text to a platform's size: it keeps the first lines, which hold job, money and action, and says
-// how many were left out. cost measures a line as the platform counts it, escaped, with its line break; a line that is
+// how many were left out. A title takes a third at most. cost measures a line as the platform counts it, escaped, with its line break; a line that is
 // too long by itself is cut between two characters before it is escaped.
 func Fit(title string, lines []string, limit int, cost func(line string) int, more func(n int) string) (string, []string) {
-	title = shorten(title, limit, cost)
+	title = shorten(title, max(limit/3, min(limit, 300)), cost)
 	left := limit - cost(title)
 	var out []string
 	for n, l := range lines {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"lowtide/events"
@@ -41,50 +42,98 @@ func Read(ctx context.Context, books store.Bucket, fleetName string) (*Book, uin
 	return b, rev, nil
 }
 
-// folder is the function that keeps the book.
-func folder(cfg Config) fn.Function {
-	return fn.Fold("notify", 128, hears, func(ctx context.Context, batch []fn.Delivery) ([]events.Event, error) {
-		b, rev, err := Read(ctx, cfg.Books, cfg.Fleet)
-		if err != nil {
+// shelf hands the book to the senders of one process, decoded once for each revision. They only read it.
+type shelf struct {
+	books store.Bucket
+	fleet string
+
+	mu   sync.Mutex
+	rev  uint64
+	book *Book
+}
+
+func (s *shelf) read(ctx context.Context) (*Book, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	val, rev, err := s.books.Get(ctx, s.fleet)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return newBook(s.fleet), nil
+	case err != nil:
+		return nil, fmt.Errorf("read notify's book of %s: %w", s.fleet, err)
+	case rev == s.rev:
+		return s.book, nil
+	}
+	b := newBook(s.fleet)
+	if err := json.Unmarshal(val, b); err != nil {
+		return nil, fmt.Errorf("read notify's book of %s: %w", s.fleet, err)
+	}
+	s.rev, s.book = rev, b
+	return b, nil
+}
+
+// keeper is the function that keeps the book, and the book as it wrote it last, proved by its revision.
+type keeper struct {
+	cfg  Config
+	book *Book // nil: read it first
+	rev  uint64
+}
+
+func (k *keeper) function() fn.Function { return fn.Fold("notify", 128, hears, k.fold) }
+
+func (k *keeper) fold(ctx context.Context, batch []fn.Delivery) (_ []events.Event, err error) {
+	if k.book == nil {
+		if k.book, k.rev, err = Read(ctx, k.cfg.Books, k.cfg.Fleet); err != nil {
 			return nil, err
 		}
-		before, said := b.versions(), false
-		for _, d := range batch {
-			if d.Event.Fleet != cfg.Fleet {
-				continue
-			}
-			if d.Stream == b.Applied.Stream && d.Seq <= b.Applied.Seq {
-				said = true // folded before; whether the senders were woken is not known
-				continue
-			}
-			if d.At.After(b.Now) {
-				b.Now = d.At
-			}
-			b.hear(d.Event)
-			b.Applied = fleet.Position{Stream: d.Stream, Seq: d.Seq}
+	}
+	said, err := k.enter(ctx, batch)
+	if err != nil {
+		k.book = nil
+	}
+	return said, err
+}
+
+// enter folds a batch, saves, and wakes the senders where people should see something.
+func (k *keeper) enter(ctx context.Context, batch []fn.Delivery) ([]events.Event, error) {
+	cfg, b := k.cfg, k.book
+	before, said := b.versions(), false
+	for _, d := range batch {
+		if d.Event.Fleet != cfg.Fleet {
+			continue
 		}
-		b.forget()
-		if idle(batch) && b.versions() == before {
-			return nil, nil // the clock alone changes nothing worth a write
+		if d.Stream == b.Applied.Stream && d.Seq <= b.Applied.Seq {
+			said = true // folded before; whether the senders were woken is not known
+			continue
 		}
-		b.Saves++
-		val, err := json.Marshal(b)
-		if err != nil {
-			return nil, err
+		if d.At.After(b.Now) {
+			b.Now = d.At
 		}
-		if rev == 0 {
-			_, err = cfg.Books.Create(ctx, cfg.Fleet, val)
-		} else {
-			_, err = cfg.Books.Update(ctx, cfg.Fleet, val, rev)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("save notify's book of %s: %w", cfg.Fleet, err)
-		}
-		if !said && b.versions() == before {
-			return nil, nil
-		}
-		return []events.Event{wake(cfg.Fleet, "notify", b.Applied.Seq, b.Now, time.Time{})}, nil
-	})
+		b.hear(d.Event)
+		b.Applied = fleet.Position{Stream: d.Stream, Seq: d.Seq}
+	}
+	b.forget()
+	if idle(batch) && b.versions() == before {
+		return nil, nil // the clock alone changes nothing worth a write
+	}
+	b.Saves++
+	val, err := json.Marshal(b)
+	if err != nil {
+		return nil, err
+	}
+	if k.rev == 0 {
+		k.rev, err = cfg.Books.Create(ctx, cfg.Fleet, val)
+	} else {
+		k.rev, err = cfg.Books.Update(ctx, cfg.Fleet, val, k.rev)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("save notify's book of %s: %w", cfg.Fleet, err)
+	}
+	if !said && b.versions() == before {
+		return nil, nil
+	}
+	// Once a second is enough, and spares the senders in a storm. An alarm armed again replaces the one before it.
+	return []events.Event{wake(cfg.Fleet, "notify", b.Applied.Seq, b.Now, b.Now.Truncate(time.Second).Add(time.Second))}, nil
 }
 
 func idle(batch []fn.Delivery) bool {

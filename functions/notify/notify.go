@@ -139,14 +139,15 @@ func New(cfg Config) ([]fn.Function, error) {
 		}
 		cfg.Words = w
 	}
-	fns := []fn.Function{folder(cfg)}
+	fns := []fn.Function{(&keeper{cfg: cfg}).function()}
+	books := &shelf{books: cfg.Books, fleet: cfg.Fleet}
 	seen := map[string]bool{}
 	for _, p := range cfg.Places {
 		if p.Name == "" || seen[p.Name] {
 			return nil, fmt.Errorf("notify: channel %q: want a name of its own", p.Name)
 		}
 		seen[p.Name] = true
-		fns = append(fns, newSender(cfg, p).function())
+		fns = append(fns, newSender(cfg, p, books).function())
 	}
 	return fns, nil
 }

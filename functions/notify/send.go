@@ -17,6 +17,7 @@ import (
 type sender struct {
 	name    string
 	fleet   string
+	book    *shelf
 	books   store.Bucket
 	channel Channel
 	traits  Traits
@@ -30,9 +31,9 @@ type sender struct {
 	rev    uint64  // over which lost is to be stored
 }
 
-func newSender(cfg Config, p Place) *sender {
+func newSender(cfg Config, p Place, book *shelf) *sender {
 	s := &sender{
-		name: p.Name, fleet: cfg.Fleet, books: cfg.Books, channel: p.Channel, traits: p.Channel.Traits(), route: p.Route.filled(),
+		name: p.Name, fleet: cfg.Fleet, book: book, books: cfg.Books, channel: p.Channel, traits: p.Channel.Traits(), route: p.Route.filled(),
 		words: cfg.Words, links: cfg.Links, stretch: 1, hashes: map[hashKey]string{},
 	}
 	if cfg.Real != nil {
@@ -67,7 +68,7 @@ func (s *sender) handle(ctx context.Context, batch []fn.Delivery) ([]events.Even
 	if now.IsZero() {
 		return nil, nil
 	}
-	b, _, err := Read(ctx, s.books, s.fleet)
+	b, err := s.book.read(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -147,9 +148,9 @@ func (s *sender) message(b *Book, do *act, now time.Time) Message {
 		return s.words.digest(b, do.of, s.route)
 	}
 	m := s.words.Message(b, do.of[0], s.route)
-	if a := do.of[0].Ask; a != nil && !m.Closed && !a.Only && !do.of[0].Dry {
+	if a := do.of[0].Ask; do.of[0].asks() && !do.of[0].Dry {
 		m.Actions = s.links.actions(s.words, s.route, b.Fleet, a)
-		if !s.traits.Buttons && s.links.Base == "" {
+		if len(m.Actions) == 0 || !s.traits.Buttons && s.links.Base == "" {
 			m.Actions = nil
 			m.Lines = append(m.Lines, s.words.word(s.route, "command", a.Plan.ID))
 		}

@@ -35,13 +35,12 @@ func (d *Decider) fold(e events.Event) {
 			}
 		}
 	case events.PlanApproved:
-		if p := f.Plans[e.Plan]; p != nil && !p.Approved && f.Now.Before(p.Expires) {
-			p.Approved = true
-			d.open(&fleet.Item{Plan: p.ID, Expires: p.Expires})
-		}
+		d.approved(e)
 	case events.PlanRejected:
-		if p := f.Plans[e.Plan]; p != nil && !p.Approved {
-			d.drop(p, d.cfg.Policy.Wake)
+		d.denied(e)
+	case events.CheckpointAsked:
+		if w := f.Workloads[e.Workload]; w != nil {
+			d.saveNow(w)
 		}
 	case events.InstanceLaunched:
 		d.launched(e)
@@ -63,6 +62,14 @@ func (d *Decider) fold(e events.Event) {
 		if m := d.machine(e.Machine, e.Cloud, e.Account, e.ID); m != nil && m.Phase.Before(fleet.Ending) {
 			d.doom(m, e.EndsBy, e.Action+", noticed by "+e.Noticed)
 		}
+	case events.WorkloadIdle:
+		d.idle(e)
+	case events.WorkloadUnderused:
+		d.underused(e)
+	case events.WorkloadBusy:
+		d.busy(e)
+	case events.WorkloadKept:
+		d.kept(e)
 	case events.InstanceVerified:
 		d.verified(e)
 	case events.InstanceRejected:

@@ -171,9 +171,15 @@ func (d *Decider) wake() time.Time {
 	for _, i := range f.Outbox {
 		sooner(i.NextAt)
 	}
+	for _, p := range f.Plans {
+		if p.Action == fleet.Launch && !p.Approved {
+			sooner(p.Expires)
+		}
+	}
 	for _, w := range f.Workloads {
 		if w.Phase == fleet.Accepted {
 			sooner(w.Review)
+			sooner(w.Waste.At)
 		}
 	}
 	for _, m := range f.Machines {

@@ -8,6 +8,7 @@
 // It calls no cloud and no machine: provision and the agents act on what it says.
 //
 //	fold       a fact changes the state                        fold.go
+//	ask        what a person decides on                     approve.go
 //	settle     what the state demands without a choice         settle.go
 //	plan.Make  what needs a choice: buying, waiting            shared/plan
 //	aside      the tables that it reckons with                 aside.go
@@ -32,16 +33,17 @@ import (
 
 // Config is a decider's fixed part.
 type Config struct {
-	Fleet   string       // its name
-	Install string       // random id of the installation: labels say it, so that others' machines are never ours
-	Era     string       // of a state that begins now, random: after a lost store no plan or machine has an old one's name; "" for a throw-away one
-	States  store.Bucket // holds the fleet under its name
-	Market  store.Bucket // written by prices: under fleet.MarketKey
-	Policy  plan.Policy
-	Tables  *pool.Tables  // of expected costs, shared by whoever may; nil: its own
-	Margin  time.Duration // before a machine ends, beyond the time a save takes: design.md's 10 s
-	Suite   string        // benchmark suite that new machines run
-	Batch   int           // most facts folded at once
+	Fleet    string       // its name
+	Install  string       // random id of the installation: labels say it, so that others' machines are never ours
+	Era      string       // of a state that begins now, random: after a lost store no plan or machine has an old one's name; "" for a throw-away one
+	States   store.Bucket // holds the fleet under its name
+	Market   store.Bucket // written by prices: under fleet.MarketKey
+	Policy   plan.Policy
+	Approval Approval
+	Tables   *pool.Tables  // of expected costs, shared by whoever may; nil: its own
+	Margin   time.Duration // before a machine ends, beyond the time a save takes: design.md's 10 s
+	Suite    string        // benchmark suite that new machines run
+	Batch    int           // most facts folded at once
 
 	Reprove      time.Duration // a machine proves itself again after so long; 7 days, below 0: never
 	ReproveHosts time.Duration // and a stranger's, on a marketplace; 24 h, below 0: never
@@ -51,9 +53,10 @@ type Config struct {
 var hears = []events.Kind{
 	"clock.ticked", "price.changed", "instance.interrupted", "instance.at_risk",
 	"workload.submitted", "workload.changed", "workload.withdrawn", "workload.paused", "workload.resumed", "policy.set",
-	"plan.approved", "plan.rejected", "plan.failed", "instance.launched", "instance.ended", "instance.found", "instance.lost",
+	"plan.approved", "plan.rejected", "checkpoint.asked", "plan.failed", "instance.launched", "instance.ended", "instance.found", "instance.lost",
 	"machine.heard", "instance.ready", "workload.started", "workload.progressed", "workload.stopped", "workload.finished",
 	"workload.failed", "checkpoint.saved", "checkpoint.failed", "instance.verified", "instance.rejected",
+	"workload.idle", "workload.underused", "workload.busy", "workload.kept",
 }
 
 // Decider is the function and what it keeps in memory: the decoded fleet, proved by its revision at each save.
@@ -214,6 +217,7 @@ func (d *Decider) plan() (changed []*fleet.Workload) {
 		case x.Stop:
 			d.saveAndStop(f.Machines[w.On], time.Time{})
 		case x.Keep:
+			d.withdraw(w)
 			d.release(w.Next, "given up: "+x.Reason)
 			w.Next = ""
 		default:
@@ -230,9 +234,9 @@ func (d *Decider) adopt(p *fleet.Plan) {
 	w := f.Workloads[p.Workload]
 	p.ID = d.id("p")
 	p.Machine = d.id(f.Name + "-m")
-	p.Approved = w.Spec.Autonomy == fleet.Act
 	p.Avoid = d.avoid(p.Cloud)
 	if w.Next != "" {
+		d.withdraw(w)
 		d.release(w.Next, "superseded: "+p.Score.Reason)
 	}
 	w.Next = p.Machine
@@ -240,11 +244,7 @@ func (d *Decider) adopt(p *fleet.Plan) {
 	f.Machines[p.Machine] = &fleet.Instance{
 		Name: p.Machine, Plan: p.ID, Workload: p.Workload, Offer: p.Offers[0], Phase: fleet.Ordered, HardEnd: p.HardEnd,
 	}
-	if p.Approved {
-		d.open(&fleet.Item{Plan: p.ID, Expires: p.Expires})
-		return
-	}
-	d.announce(events.PlanProposed{Plan: *p})
+	d.ask(w, p)
 }
 
 // id makes a name from the state's counter and its era.

@@ -25,7 +25,7 @@ func (d *Decider) settle() {
 	}
 	for _, id := range fleet.Sorted(f.Plans) {
 		if p := f.Plans[id]; p.Action == fleet.Launch && !p.Approved && !f.Now.Before(p.Expires) {
-			d.drop(p, 0) // nobody approved it
+			d.unanswered(p)
 		}
 	}
 	for pool, r := range f.Refusals {
@@ -48,6 +48,7 @@ func (d *Decider) settleWorkload(w *fleet.Workload) {
 	if w.Phase == "" {
 		d.accept(w)
 	}
+	d.thrift(w)
 	on, next := f.Machines[w.On], f.Machines[w.Next]
 	if w.On != "" && (on == nil || on.Phase == fleet.Ended) {
 		w.On, on = "", nil
@@ -132,6 +133,17 @@ func (d *Decider) rescue(w *fleet.Workload, on *fleet.Instance) {
 	}
 }
 
+// saveNow asks for a checkpoint of a run that goes on.
+func (d *Decider) saveNow(w *fleet.Workload) {
+	on := d.state.Machines[w.On]
+	if on == nil || on.Run.Epoch != w.Epoch || on.Run.Phase != fleet.Running || on.Order.Stop || on.Doomed() {
+		return // it does not run, or saves anyway
+	}
+	o := on.Order
+	o.Save = &fleet.Save{ID: d.id("s")}
+	d.order(on, o)
+}
+
 // saveAndStop ends a run with its checkpoint.
 func (d *Decider) saveAndStop(on *fleet.Instance, by time.Time) {
 	o := on.Order
@@ -146,6 +158,7 @@ func (d *Decider) start(w *fleet.Workload, m *fleet.Instance) {
 		w.Moves++
 	}
 	w.On, w.Next = m.Name, ""
+	w.Waste = fleet.Waste{}
 	w.Review = time.Time{}
 	w.Step = w.Saved.Step
 	m.Workload = w.Spec.Name

@@ -31,7 +31,8 @@ type Plan struct {
 	HardEnd  time.Time `json:"hard_end,omitzero"` // the machine ends itself then, whatever happens
 	Made     time.Time `json:"made"`
 	Expires  time.Time `json:"expires"`
-	Approved bool      `json:"approved"` // nobody has to be asked (any more)
+	Approved bool      `json:"approved"`     // nobody has to be asked (any more)
+	By       string    `json:"by,omitempty"` // who approved it
 	Score    Score     `json:"score"`
 }
 

@@ -29,7 +29,7 @@ func (b *Book) around(f *fleet.Fleet, s *situation, p Policy) around {
 	m := around{sure: b.pick(fleet.OnDemand, f, s.w, s.now, p.Offers), speed: 1}
 	best := m.sure
 	if len(best) == 0 { // refused or run out: its price is still what falling back would cost
-		if all := b.fitting(fleet.OnDemand, s.w.Spec); len(all) > 0 {
+		if all := b.suiting(fleet.OnDemand, s.w); len(all) > 0 {
 			best = []fleet.Offer{all[0].offer}
 		}
 	}

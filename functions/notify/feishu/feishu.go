@@ -242,7 +242,7 @@ func (c *channel) card(m notify.Message, spare int) map[string]any {
 		elements = append(elements, map[string]any{"tag": "action", "actions": buttons})
 	}
 	if len(elements) == 0 {
-		elements = append(elements, map[string]any{"tag": "div", "text": plain(m.Title)})
+		elements = append(elements, map[string]any{"tag": "div", "text": plain(title)})
 	}
 	return map[string]any{
 		"config":   map[string]any{"wide_screen_mode": true, "update_multi": true},

@@ -16,6 +16,7 @@ type Slack struct {
 	Board
 	Token   string
 	Channel string
+	Hook    string // path of the incoming webhook
 }
 
 type slackText struct {
@@ -42,6 +43,10 @@ func (s *Slack) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 	if strings.HasPrefix(r.URL.Path, "/services/") {
+		if r.URL.Path != s.Hook {
+			http.Error(w, "no_service", http.StatusNotFound)
+			return
+		}
 		s.webhook(w, body)
 		return
 	}

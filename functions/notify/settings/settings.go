@@ -23,8 +23,17 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"lowtide/functions/notify"
+	"lowtide/functions/notify/alertmanager"
+	"lowtide/functions/notify/dingtalk"
+	"lowtide/functions/notify/discord"
+	"lowtide/functions/notify/email"
 	"lowtide/functions/notify/feishu"
+	"lowtide/functions/notify/pagerduty"
 	"lowtide/functions/notify/slack"
+	"lowtide/functions/notify/teams"
+	"lowtide/functions/notify/telegram"
+	"lowtide/functions/notify/webhook"
+	"lowtide/functions/notify/wecom"
 )
 
 // MaxBytes is the largest settings file.
@@ -47,14 +56,23 @@ type Links struct {
 
 // Channel is one of them; exactly one platform is set.
 type Channel struct {
-	Slack  *slack.Settings  `yaml:"slack"`
-	Feishu *feishu.Settings `yaml:"feishu"`
+	Slack        *slack.Settings        `yaml:"slack"`
+	Feishu       *feishu.Settings       `yaml:"feishu"`
+	DingTalk     *dingtalk.Settings     `yaml:"dingtalk"`
+	WeCom        *wecom.Settings        `yaml:"wecom"`
+	Webhook      *webhook.Settings      `yaml:"webhook"`
+	Teams        *teams.Settings        `yaml:"teams"`
+	Email        *email.Settings        `yaml:"email"`
+	PagerDuty    *pagerduty.Settings    `yaml:"pagerduty"`
+	Alertmanager *alertmanager.Settings `yaml:"alertmanager"`
+	Telegram     *telegram.Settings     `yaml:"telegram"`
+	Discord      *discord.Settings      `yaml:"discord"`
 
 	Language  string   `yaml:"language"`
 	Timezone  string   `yaml:"timezone"`
 	Severity  string   `yaml:"severity"` // least
 	Kinds     []string `yaml:"kinds"`
-	Teams     []string `yaml:"teams"`
+	Team      []string `yaml:"team"` // tags team of workloads
 	Workloads []string `yaml:"workloads"`
 	Quiet     string   `yaml:"quiet"` // "22:00-07:00"
 	Wait      string   `yaml:"wait"`
@@ -234,6 +252,15 @@ func (c *Channel) open(o Options) (ch notify.Channel, err error) {
 	}
 	use(c.Slack != nil, func() (notify.Channel, error) { return slack.New(*c.Slack, o.HTTP) })
 	use(c.Feishu != nil, func() (notify.Channel, error) { return feishu.New(*c.Feishu, o.HTTP, o.Now) })
+	use(c.DingTalk != nil, func() (notify.Channel, error) { return dingtalk.New(*c.DingTalk, o.HTTP, o.Now) })
+	use(c.WeCom != nil, func() (notify.Channel, error) { return wecom.New(*c.WeCom, o.HTTP) })
+	use(c.Webhook != nil, func() (notify.Channel, error) { return webhook.New(*c.Webhook, o.HTTP, o.Now) })
+	use(c.Teams != nil, func() (notify.Channel, error) { return teams.New(*c.Teams, o.HTTP) })
+	use(c.Email != nil, func() (notify.Channel, error) { return email.New(*c.Email, o.Now, nil) })
+	use(c.PagerDuty != nil, func() (notify.Channel, error) { return pagerduty.New(*c.PagerDuty, o.HTTP) })
+	use(c.Alertmanager != nil, func() (notify.Channel, error) { return alertmanager.New(*c.Alertmanager, o.HTTP, o.Now) })
+	use(c.Telegram != nil, func() (notify.Channel, error) { return telegram.New(*c.Telegram, o.HTTP) })
+	use(c.Discord != nil, func() (notify.Channel, error) { return discord.New(*c.Discord, o.HTTP) })
 	if err == nil && n != 1 {
 		err = fmt.Errorf("%d platforms are named, want one", n)
 	}
@@ -241,7 +268,7 @@ func (c *Channel) open(o Options) (ch notify.Channel, err error) {
 }
 
 func (c *Channel) route(f *File) (r notify.Route, err error) {
-	r = notify.Route{Kinds: c.Kinds, Teams: c.Teams, Workloads: c.Workloads, Language: or(c.Language, f.Language, notify.English)}
+	r = notify.Route{Kinds: c.Kinds, Teams: c.Team, Workloads: c.Workloads, Language: or(c.Language, f.Language, notify.English)}
 	if r.Language != notify.English && r.Language != notify.Chinese {
 		return r, fmt.Errorf("language: want %s or %s", notify.English, notify.Chinese)
 	}

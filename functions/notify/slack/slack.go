@@ -69,7 +69,10 @@ func (c *channel) Traits() notify.Traits {
 func (c *channel) Send(ctx context.Context, m notify.Message, ref string) (string, error) {
 	title, blocks := layout(m)
 	if c.bot == nil {
-		_, err := c.wire.JSON(ctx, http.MethodPost, c.Webhook, nil, slack.WebhookMessage{Text: title, Blocks: &slack.Blocks{BlockSet: blocks}}, nil)
+		r, err := c.wire.JSON(ctx, http.MethodPost, c.Webhook, nil, slack.WebhookMessage{Text: title, Blocks: &slack.Blocks{BlockSet: blocks}}, nil)
+		if err == nil && strings.TrimSpace(string(r.Body)) != "ok" {
+			err = r.Refused("an answer that is not ok")
+		}
 		return "", wrap(err)
 	}
 	opts := []slack.MsgOption{

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"fmt"
 
@@ -32,7 +33,18 @@ func main() {
 				return lambda.Handlers{}, fmt.Errorf("LOWTIDE_USER_DATA: %w", err)
 			}
 		}
-		f := provision.New("provision", cloud, claims, provision.Options{Now: h.Clock.Now, UserData: data})
-		return lambda.Handlers{Function: f}, nil
+		opts := provision.Options{Now: h.Clock.Now, UserData: data}
+		if url := h.Getenv("LOWTIDE_JOIN"); url != "" {
+			key, err := h.Setting(ctx, "LOWTIDE_JOIN_KEY")
+			if err != nil {
+				return lambda.Handlers{}, err
+			}
+			raw, err := base64.StdEncoding.DecodeString(key)
+			if err != nil || len(raw) < 32 {
+				return lambda.Handlers{}, fmt.Errorf("LOWTIDE_JOIN_KEY: want 32 bytes in base64, as door.json has them: %w", err)
+			}
+			opts.PerPlan = provision.Join(url, raw)
+		}
+		return lambda.Handlers{Function: provision.New("provision", cloud, claims, opts)}, nil
 	})
 }

@@ -202,7 +202,12 @@ func (h *Host) batch(ctx context.Context, handlers *Handlers, payload []byte, r 
 		if len(out.Failed) > 0 { // the relay has read them all: it is older or newer than this
 			good, out.Failed = nil, out.Failed[:1]
 		}
-		h.settle(&out, r, good, h.handle(ctx, handlers.Function.Handle, good, r))
+		err := h.handle(ctx, handlers.Function.Handle, good, r)
+		if errors.Is(err, store.ErrConflict) {
+			// Another environment wrote since: an older version's, while a new one is brought out. The function reads again.
+			err = h.handle(ctx, handlers.Function.Handle, good, r)
+		}
+		h.settle(&out, r, good, err)
 	} else {
 		for _, d := range good {
 			one := []fn.Delivery{d}

@@ -177,6 +177,21 @@ func TestAFoldIsHandledWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
+func TestAFoldWhoseStateAnotherEnvironmentWroteReadsItAgainAtOnce(t *testing.T) {
+	s := natstest.Start(t, embedded.Options{Listen: true})
+	tries := 0
+	h := host(t, settings(s, address(t, s)), lambda.Handlers{Function: fn.Fold("x", 8, []events.Kind{"machine.heard"},
+		func(context.Context, []fn.Delivery) ([]events.Event, error) {
+			if tries++; tries == 1 {
+				return nil, fmt.Errorf("save: %w", store.ErrConflict)
+			}
+			return nil, nil
+		})})
+	if a := invoke(t, h, batch(t, 1, 2)); len(a.Handled) != 2 || tries != 2 {
+		t.Errorf("answer %+v after %d tries, want all after two", a, tries)
+	}
+}
+
 func TestWhatIsNotForThisFunctionIsRefused(t *testing.T) {
 	s := natstest.Start(t, embedded.Options{Listen: true})
 	h := host(t, settings(s, address(t, s)), lambda.Handlers{Function: hear(func(context.Context, events.MachineHeard) ([]events.Event, error) { return nil, nil })})

@@ -116,7 +116,7 @@ func (a *AWS) disks(ctx context.Context, r *region, image string) ([]disk, error
 // offers is what one region sells.
 func (a *AWS) offers(ctx context.Context, code string) ([]fleet.Offer, error) {
 	r, err := a.catalogue(ctx, code)
-	if err != nil || len(r.types) == 0 {
+	if err != nil {
 		return nil, err
 	}
 	var out []fleet.Offer
@@ -182,7 +182,13 @@ func (a *AWS) catalogue(ctx context.Context, code string) (*region, error) {
 	if err != nil {
 		return nil, err
 	}
-	ask = url.Values{"LocationType": {"availability-zone-id"}, "Filter.1.Name": {"instance-type"}, "Filter.1.Value.1": {"p*"}, "Filter.1.Value.2": {"g*"}, "MaxResults": {"1000"}}
+	if len(n.types) == 0 {
+		return nil, fmt.Errorf("%w: it lists no machine with a GPU", provider.ErrUnavailable)
+	}
+	ask = url.Values{"LocationType": {"availability-zone-id"}, "Filter.1.Name": {"instance-type"}, "MaxResults": {"1000"}}
+	for i, kind := range fleet.Sorted(n.types) {
+		ask.Set("Filter.1.Value."+strconv.Itoa(i+1), kind) // under EC2's limit of 200 values
+	}
 	err = a.wire.pages(ctx, code, "DescribeInstanceTypeOfferings", ask, func() paged { return &offeringsPage{} }, func(p paged) {
 		for _, o := range p.(*offeringsPage).Offerings {
 			if _, ok := n.types[o.Type]; ok && r.name(o.Location) != "" {

@@ -40,7 +40,7 @@ func Market() fake.Config {
 
 // Server is one account. It is an http.Handler.
 type Server struct {
-	*http.ServeMux
+	mux   *http.ServeMux
 	cloud *fake.Cloud
 	knobs *fake.Knobs
 
@@ -55,15 +55,21 @@ type Server struct {
 // New makes a stand-in of an account at c.
 func New(c *fake.Cloud, k *fake.Knobs) *Server {
 	s := &Server{
-		ServeMux: http.NewServeMux(), cloud: c, knobs: k, tried: map[string]int{}, asks: map[int64]fleet.Offer{},
+		mux: http.NewServeMux(), cloud: c, knobs: k, tried: map[string]int{}, asks: map[int64]fleet.Offer{},
 		labels: map[string]string{}, env: map[string]map[string]string{}, stopped: map[string]bool{},
 	}
-	s.HandleFunc("POST /api/v0/bundles/", s.search)
-	s.HandleFunc("PUT /api/v0/asks/{id}/", s.private(s.create))
-	s.HandleFunc("GET /api/v1/instances/", s.private(s.list))
-	s.HandleFunc("GET /api/v0/instances/{id}/", s.private(s.one))
-	s.HandleFunc("DELETE /api/v0/instances/{id}/", s.private(s.destroy))
+	s.mux.HandleFunc("POST /api/v0/bundles/", s.search)
+	s.mux.HandleFunc("PUT /api/v0/asks/{id}/", s.private(s.create))
+	s.mux.HandleFunc("GET /api/v1/instances/", s.private(s.list))
+	s.mux.HandleFunc("GET /api/v0/instances/{id}/", s.private(s.one))
+	s.mux.HandleFunc("DELETE /api/v0/instances/{id}/", s.private(s.destroy))
 	return s
+}
+
+// ServeHTTP implements http.Handler. Answers are JSON unless they say otherwise.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	s.mux.ServeHTTP(w, r)
 }
 
 // Outbid stops a machine as the market does when somebody bids more: it stays, and its disk bills.
@@ -133,7 +139,7 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request) {
 // matches judges {"eq": v}, the one condition that the stand-in applies; no condition matches all.
 func matches(cond, is any) bool {
 	c, ok := cond.(map[string]any)
-	return !ok || c["eq"] == nil || c["eq"] == is
+	return !ok || c["eq"] == nil || fmt.Sprint(c["eq"]) == fmt.Sprint(is) // the vendor's client sends numbers as text
 }
 
 func (s *Server) ask(o fleet.Offer, all []fleet.Offer, storage float64) map[string]any {
@@ -340,6 +346,7 @@ func (s *Server) sayNo(w http.ResponseWriter, err error) {
 		w.WriteHeader(http.StatusTooManyRequests)
 		fmt.Fprint(w, "API requests too frequent: endpoint threshold=4.5")
 	case errors.Is(err, provider.ErrUnavailable):
+		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		fmt.Fprint(w, "<html>upstream</html>")
 	case errors.Is(err, provider.ErrDenied):
@@ -356,7 +363,6 @@ func (s *Server) sayNo(w http.ResponseWriter, err error) {
 }
 
 func refuse(w http.ResponseWriter, status int, code, msg string) {
-	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	answer(w, map[string]any{"success": false, "error": code, "msg": msg})
 }
