@@ -67,7 +67,7 @@ type Decision struct {
 // Option is one thing that could be done, in words and numbers.
 type Option struct {
 	What     string               `json:"what"`
-	Expected fleet.Maybe[float64] `json:"expected,omitzero"` // USD until the work is done; unknown: the deadline could be missed
+	Expected fleet.Maybe[float64] `json:"expected,omitzero"` // USD until the work is done: this now, then what is best; unknown: the deadline could be missed
 	Hourly   float64              `json:"hourly,omitempty"`  // USD for what an hour on demand does
 	Since    time.Duration        `json:"since,omitempty"`   // of a pool: it has been to be had so long
 	Lost     float64              `json:"lost,omitempty"`    // and the chance that it goes within the next hour
