@@ -22,6 +22,7 @@ type Settings struct {
 	Metadata      string   // URL of the cloud's own notices; "": none
 	MetadataToken string   // URL of the metadata service's tokens; "": it asks for none
 	Bench         Proof    // the benchmark runner; none: benchmarks fail with that cause
+	Scrape        string   // URL of an exporter's page on the GPUs' use; "": NVML
 	PowerOff      []string // ends the machine
 }
 
@@ -39,6 +40,7 @@ type Settings struct {
 //	LOWTIDE_CLOCK       as fn.Clock writes it                wall time
 //	LOWTIDE_METADATA    URL of the notices                   none
 //	LOWTIDE_METADATA_TOKEN  URL that gives tokens for it         none
+//	LOWTIDE_SCRAPE      URL of dcgm-exporter's page          none: NVML
 //	LOWTIDE_LEASE       duration without contact             6h
 //	LOWTIDE_HARD_END    RFC 3339                             none
 //	LOWTIDE_BOUGHT      RFC 3339, when billing began         not known
@@ -57,6 +59,7 @@ func FromEnv(getenv func(string) string) (Settings, error) {
 		Bucket: r.url("LOWTIDE_BUCKET", true), Key: r.key("LOWTIDE_CKPT_KEY"), Metadata: r.url("LOWTIDE_METADATA", false),
 		MetadataToken: r.url("LOWTIDE_METADATA_TOKEN", false),
 		Bench:         Proof{Command: r.list("LOWTIDE_BENCH", nil), Image: getenv("LOWTIDE_BENCH_IMAGE")},
+		Scrape:        r.url("LOWTIDE_SCRAPE", false),
 		PowerOff:      r.list("LOWTIDE_POWEROFF", []string{"shutdown", "-h", "now"}),
 	}
 	var err error

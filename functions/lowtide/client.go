@@ -409,7 +409,7 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 	}
 	var m fleet.Markets
 	if err == nil {
-		err = json.Unmarshal(val, &m)
+		err = fleet.Unpack(val, &m)
 	}
 	if err != nil {
 		return nobody(fmt.Errorf("read market: %w", err))

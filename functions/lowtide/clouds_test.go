@@ -99,7 +99,7 @@ func TestOneRingBuysAtTheCheaperOfTwoClouds(t *testing.T) {
 
 func TestABidThatIsOutbidIsReplacedAndItsDiskStopsBilling(t *testing.T) {
 	if os.Getenv("LOWTIDE_LONG") == "" {
-		t.Skip("two minutes of real time; LOWTIDE_LONG=1 plays it (functions/census and shared/provider/vast test its halves)")
+		t.Skip("half a minute of real time; LOWTIDE_LONG=1 plays it (functions/census and shared/provider/vast test its halves)")
 	}
 	_, market, vast := twoClouds(t, true)
 	d := start(t)

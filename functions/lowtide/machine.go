@@ -20,6 +20,7 @@ import (
 
 	"lowtide/events"
 	"lowtide/functions/agent"
+	"lowtide/functions/agent/meter"
 	"lowtide/shared/bus"
 	"lowtide/shared/checkpoint"
 	host "lowtide/shared/fn/jetstream"
@@ -116,6 +117,11 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 			}
 			return time.Time{}
 		},
+	}
+	if s.Clock.Speed == 0 || s.Clock.Speed == 1 { // in compressed time a rate means nothing
+		use := meter.New(meter.Options{Scrape: s.Scrape})
+		defer use.Close()
+		deps.Meter = use
 	}
 	if s.Metadata != "" {
 		deps.Watch = agent.Endpoint{URL: s.Metadata, Token: s.MetadataToken}

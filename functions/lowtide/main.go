@@ -88,6 +88,7 @@ func root() *cobra.Command {
 		costCommand(),
 		approveCommand(),
 		denyCommand(),
+		notifyCommand(),
 	} {
 		cmd.AddCommand(c)
 	}

@@ -20,6 +20,7 @@ import (
 	"lowtide/functions/prices"
 	"lowtide/functions/provision"
 	"lowtide/functions/rebalance"
+	idle "lowtide/functions/usage"
 	"lowtide/functions/verify"
 	"lowtide/shared/bus"
 	"lowtide/shared/fleet"
@@ -165,6 +166,7 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 	}
 	fns := append([]fn.Function{
 		prices.New("prices", []string{r.fleet}, asked, market, objects, prices.Options{Now: r.clock.Now, Book: book}),
+		idle.New(bucket("usage"), idle.Options{}),
 		verify.New(bucket("benchmarks"), verify.Options{Real: r.clock.Real}),
 		rebalance.New(rebalance.Config{
 			Fleet: r.fleet, Install: r.install, Era: r.era, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Approval: r.ask, Tables: r.plans(), Batch: 128,
@@ -172,7 +174,7 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 		ledger.New(r.fleet, bucket("ledger")),
 	}, each...)
 	tell, err := notify.New(notify.Config{
-		Fleet: r.fleet, Books: bucket("notify"), Places: r.told.Places, Words: r.told.Words, Links: r.told.Links, Real: r.clock.Real,
+		Fleet: r.fleet, Books: bucket("notify"), Places: r.told.Places, Words: r.told.Words, Links: r.told.Links, Now: r.clock.Now, Real: r.clock.Real,
 	})
 	if err != nil {
 		return nil, err

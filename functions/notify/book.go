@@ -13,7 +13,8 @@ type Book struct {
 	Applied   fleet.Position       `json:"applied"`
 	Fleet     string               `json:"fleet"`
 	Now       time.Time            `json:"now"`
-	Next      int                  `json:"next"` // number of the last incident
+	Behind    bool                 `json:"behind,omitempty"` // facts of the past are being read up: nothing is shown
+	Next      int                  `json:"next"`             // number of the last incident
 	Machines  map[string]*Machine  `json:"machines"`
 	Works     map[string]*Work     `json:"works"`
 	Incidents map[int]*Incident    `json:"incidents"` // open ones, and closed ones for a day

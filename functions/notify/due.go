@@ -19,7 +19,7 @@ type Record struct {
 	Since  time.Time `json:"since,omitzero"`  // of the first of them
 	Told   bool      `json:"told,omitempty"`  // others know that this channel fails
 	Beat   string    `json:"beat,omitempty"`  // day of the last heartbeat
-	Shown  int       `json:"shown,omitempty"` // highest incident number shown or not wanted, all below it too
+	Began  time.Time `json:"began,omitzero"`  // what was over long before is not told
 	Saves  uint64    `json:"saves"`
 }
 
@@ -80,6 +80,9 @@ func (s *sender) next(b *Book, r *Record, now time.Time) (do *act, at time.Time)
 			continue
 		}
 		p := r.last(n)
+		if p == nil && !i.Closed.IsZero() && i.Closed.Before(r.Began.Add(-2*stale)) {
+			continue
+		}
 		due, anew := s.due(b, i, p, now)
 		if due.IsZero() {
 			continue

@@ -97,7 +97,7 @@ func (k *keeper) fold(ctx context.Context, batch []fn.Delivery) (_ []events.Even
 // enter folds a batch, saves, and wakes the senders where people should see something.
 func (k *keeper) enter(ctx context.Context, batch []fn.Delivery) ([]events.Event, error) {
 	cfg, b := k.cfg, k.book
-	before, said := b.versions(), false
+	before, behind, said := b.versions(), b.Behind, false
 	for _, d := range batch {
 		if d.Event.Fleet != cfg.Fleet {
 			continue
@@ -113,7 +113,8 @@ func (k *keeper) enter(ctx context.Context, batch []fn.Delivery) ([]events.Event
 		b.Applied = fleet.Position{Stream: d.Stream, Seq: d.Seq}
 	}
 	b.forget()
-	if idle(batch) && b.versions() == before {
+	b.Behind = cfg.past(b.Now)
+	if idle(batch) && b.versions() == before && b.Behind == behind {
 		return nil, nil // the clock alone changes nothing worth a write
 	}
 	b.Saves++
@@ -129,7 +130,7 @@ func (k *keeper) enter(ctx context.Context, batch []fn.Delivery) ([]events.Event
 	if err != nil {
 		return nil, fmt.Errorf("save notify's book of %s: %w", cfg.Fleet, err)
 	}
-	if !said && b.versions() == before {
+	if b.Behind || !said && !behind && b.versions() == before {
 		return nil, nil
 	}
 	// Once a second is enough, and spares the senders in a storm. An alarm armed again replaces the one before it.

@@ -124,8 +124,15 @@ type Config struct {
 	Places []Place
 	Words  *Words                            // nil: the built-in ones
 	Links  Links                             // signs decisions; zero: none are offered but the command's
+	Now    func() time.Time                  // lowtide's: what is read up from the past is not told as news; nil: all is news
 	Real   func(time.Duration) time.Duration // how long lowtide's time is on the wall; nil: as long
 }
+
+// stale is how old a fact or a tick may be to be of now.
+const stale = 2 * time.Minute
+
+// past says that something stored then is not of now: the process was away, or reads a stream up from its beginning.
+func (c Config) past(at time.Time) bool { return c.Now != nil && c.Now().Sub(at) > stale }
 
 // New makes the functions of one fleet: the fold, and a sender for each place. Without places there are none.
 func New(cfg Config) ([]fn.Function, error) {

@@ -24,6 +24,7 @@ type sender struct {
 	route   Route
 	words   *Words
 	links   Links
+	past    func(time.Time) bool
 	stretch float64 // lowtide's seconds in one of the wall
 
 	hashes map[hashKey]string
@@ -34,7 +35,7 @@ type sender struct {
 func newSender(cfg Config, p Place, book *shelf) *sender {
 	s := &sender{
 		name: p.Name, fleet: cfg.Fleet, book: book, books: cfg.Books, channel: p.Channel, traits: p.Channel.Traits(), route: p.Route.filled(),
-		words: cfg.Words, links: cfg.Links, stretch: 1, hashes: map[hashKey]string{},
+		words: cfg.Words, links: cfg.Links, past: cfg.past, stretch: 1, hashes: map[hashKey]string{},
 	}
 	if cfg.Real != nil {
 		s.stretch = float64(time.Hour) / float64(max(cfg.Real(time.Hour), 1))
@@ -61,7 +62,7 @@ func (s *sender) handle(ctx context.Context, batch []fn.Delivery) ([]events.Even
 	var seq uint64
 	for _, d := range batch {
 		t, ok := d.Event.Data.(events.ClockTicked)
-		if ok && d.Event.Fleet == s.fleet && (t.What == "tick" || t.What == "notify" || t.What == "notify-"+s.name) {
+		if ok && !s.past(d.At) && d.Event.Fleet == s.fleet && (t.What == "tick" || t.What == "notify" || t.What == "notify-"+s.name) {
 			now, seq = d.At, d.Seq
 		}
 	}
@@ -72,9 +73,15 @@ func (s *sender) handle(ctx context.Context, batch []fn.Delivery) ([]events.Even
 	if err != nil {
 		return nil, err
 	}
+	if b.Behind {
+		return nil, nil // the fold says when it has caught up, and so does the schedule
+	}
 	r, rev, err := s.read(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if r.Began.IsZero() {
+		r.Began = now
 	}
 	return s.send(ctx, b, r, rev, now, seq)
 }

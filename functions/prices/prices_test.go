@@ -127,7 +127,7 @@ func (b *bench) market() fleet.Markets {
 	v, _, err := b.bucket.Get(context.Background(), fleet.MarketKey)
 	var m fleet.Markets
 	if err == nil {
-		err = json.Unmarshal(v, &m)
+		err = fleet.Unpack(v, &m)
 	}
 	if err != nil {
 		b.t.Fatal(err)
@@ -452,7 +452,7 @@ func TestWhatIsPaidForATermIsShownAndNeverPlannedOn(t *testing.T) {
 	b.tick()
 	var m fleet.Markets
 	v, _, err := b.bucket.Get(context.Background(), fleet.MarketKey)
-	if err != nil || json.Unmarshal(v, &m) != nil || len(m.Offers) != 1 || m.Offers[0].Market != fleet.OnDemand {
+	if err != nil || fleet.Unpack(v, &m) != nil || len(m.Offers) != 1 || m.Offers[0].Market != fleet.OnDemand {
 		t.Errorf("the market is %+v (%v), want on demand alone", m.Offers, err)
 	}
 }

@@ -248,9 +248,6 @@ func (a *AWS) instances(ctx context.Context, region string, v url.Values, each f
 
 // machine reads an instance and remembers its region.
 func (a *AWS) machine(r *region, i instance) provider.Machine {
-	a.mu.Lock()
-	a.where[i.ID] = r.code
-	a.mu.Unlock()
 	zone := cmp.Or(i.Placement.ZoneID, r.id(i.Placement.Zone))
 	o := fleet.Offer{
 		Cloud: Cloud, Account: a.s.Account, Region: r.code, Zone: zone, Type: i.Type, Market: fleet.OnDemand,
@@ -261,6 +258,10 @@ func (a *AWS) machine(r *region, i instance) provider.Machine {
 	case "capacity-block":
 		o.Market = fleet.Reserved
 	}
+	a.mu.Lock()
+	a.where[i.ID] = r.code
+	o = r.priced(o)
+	a.mu.Unlock()
 	m := provider.Machine{ID: i.ID, Labels: provider.FromTags(i.tags()), Offer: o, Since: i.Launched.UTC()}
 	m.State, m.Why = i.state()
 	if m.State == provider.Gone {
