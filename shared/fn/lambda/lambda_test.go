@@ -263,7 +263,7 @@ func TestAURLGivesTheBytesThatWereSent(t *testing.T) {
 		if code, _ := ask(payload); code != http.StatusAccepted {
 			t.Errorf("status %d, want 202", code)
 		}
-		if string(got.Body) != `{"a":1}` || got.Method != "POST" || got.Path != "/vast" || got.Query != "a=b" || got.Header["x-vast-timestamp"] != "1" {
+		if string(got.Body) != `{"a":1}` || got.Method != http.MethodPost || got.Path != "/vast" || got.Query != "a=b" || got.Header["x-vast-timestamp"] != "1" {
 			t.Errorf("got %+v", got)
 		}
 	}
@@ -307,8 +307,7 @@ func TestADeadlineThatIsMissingOrNowIsReplacedByTheConfiguredTime(t *testing.T) 
 // proxy stands between a function and its server.
 type proxy struct {
 	net.Listener
-	to   string
-	hole atomic.Bool // what was open before is a black hole: no byte passes, and no reset comes
+	to string
 
 	mu    sync.Mutex
 	conns []net.Conn
