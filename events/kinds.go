@@ -225,3 +225,39 @@ func (InstanceRejected) Kind() Kind { return "instance.rejected" }
 
 // Key is whom it is about.
 func (f InstanceRejected) Key() string { return keyOf(f.Machine) }
+
+// Kind is utilisation.measured.
+func (UtilisationMeasured) Kind() Kind { return "utilisation.measured" }
+
+// Key is whom it is about.
+func (f UtilisationMeasured) Key() string { return keyOf(f.Machine) }
+
+// Kind is workload.idle.
+func (WorkloadIdle) Kind() Kind { return "workload.idle" }
+
+// Key is whom it is about.
+func (f WorkloadIdle) Key() string { return keyOf(f.Workload) }
+
+// Kind is workload.underused.
+func (WorkloadUnderused) Kind() Kind { return "workload.underused" }
+
+// Key is whom it is about.
+func (f WorkloadUnderused) Key() string { return keyOf(f.Workload) }
+
+// Kind is workload.busy.
+func (WorkloadBusy) Kind() Kind { return "workload.busy" }
+
+// Key is whom it is about.
+func (f WorkloadBusy) Key() string { return keyOf(f.Workload) }
+
+// Kind is workload.warned.
+func (WorkloadWarned) Kind() Kind { return "workload.warned" }
+
+// Key is whom it is about.
+func (f WorkloadWarned) Key() string { return keyOf(f.Workload) }
+
+// Kind is workload.kept.
+func (WorkloadKept) Kind() Kind { return "workload.kept" }
+
+// Key is whom it is about.
+func (f WorkloadKept) Key() string { return keyOf(f.Workload) }

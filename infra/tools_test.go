@@ -161,7 +161,8 @@ type output struct {
 }
 
 func (o *output) Write(p []byte) (int, error) { o.mu.Lock(); defer o.mu.Unlock(); return o.b.Write(p) }
-func (o *output) String() string              { o.mu.Lock(); defer o.mu.Unlock(); return o.b.String() }
+
+func (o *output) String() string { o.mu.Lock(); defer o.mu.Unlock(); return o.b.String() }
 
 // start runs a program in a process group of its own until the test ends: an emulator's child survives it otherwise.
 func start(t testing.TB, env []string, name string, args ...string) *process {

@@ -50,6 +50,8 @@ type Config struct {
 	Beat      time.Duration // between two machine.heard; 30 s if zero
 	Poll      time.Duration // between two looks at the cloud's own notice; 5 s if zero
 	Serialise time.Duration // what a job is given to reach a step boundary and write its files; 20 s if zero
+	Look      time.Duration // between two looks at the machine's use; 5 s if zero
+	Measure   time.Duration // between two utilisation.measured; a minute if zero
 	Reserve   time.Duration // left before a machine is taken, for bad luck; 10 s if zero
 }
 
@@ -65,6 +67,8 @@ func (c Config) withDefaults() Config {
 	or(&c.Poll, 5*time.Second)
 	or(&c.Serialise, 20*time.Second)
 	or(&c.Reserve, 10*time.Second)
+	or(&c.Look, 5*time.Second)
+	or(&c.Measure, time.Minute)
 	return c
 }
 
@@ -84,6 +88,7 @@ type Deps struct {
 	Power  Power
 	Disk   Disk
 	Watch  Watch
+	Meter  Meter
 	// Newest reads the last order said to this machine, and whether there is one.
 	Newest func(ctx context.Context) (events.OrderGiven, bool, error)
 	// Contact is when NATS last took or gave a message, in lowtide's time; zero: not since this process began.
@@ -131,6 +136,9 @@ type Agent struct {
 	pruneAt    time.Time
 	startAt    time.Time
 	offAt      time.Time // when Power may be asked
+	lookAt     time.Time // when the machine's use is looked at next
+	readFrom   time.Time // since when it was looked at for the next fact
+	readings   []Reading
 
 	work work
 }
@@ -275,6 +283,7 @@ func (a *Agent) round(ctx context.Context) error {
 	a.look(ctx)
 	a.readNewest()
 	a.watch()
+	a.measure()
 	a.touch()
 	if err := a.follow(ctx); err != nil {
 		return err

@@ -14,14 +14,16 @@ import (
 // Settings are what a machine's user-data tells its agent.
 type Settings struct {
 	Config
-	Dir      string   // of the machine: what must outlive the agent
-	NATS     string   // address of the servers
-	Token    string   // for NATS
-	Bucket   string   // URL of the checkpoints
-	Key      []byte   // of the checkpoints, 16 bytes or more
-	Metadata string   // URL of the cloud's own notices; "": none
-	Bench    Proof    // the benchmark runner; none: benchmarks fail with that cause
-	PowerOff []string // ends the machine
+	Dir           string   // of the machine: what must outlive the agent
+	NATS          string   // address of the servers
+	Token         string   // for NATS
+	Bucket        string   // URL of the checkpoints
+	Key           []byte   // of the checkpoints, 16 bytes or more
+	Metadata      string   // URL of the cloud's own notices; "": none
+	MetadataToken string   // URL of the metadata service's tokens; "": it asks for none
+	Bench         Proof    // the benchmark runner; none: benchmarks fail with that cause
+	Scrape        string   // URL of an exporter's page on the GPUs' use; "": NVML
+	PowerOff      []string // ends the machine
 }
 
 // FromEnv reads the settings. getenv is os.Getenv. Every variable that is wrong has its own line in the error:
@@ -37,6 +39,8 @@ type Settings struct {
 //	LOWTIDE_NATS_TOKEN  credential                           ""
 //	LOWTIDE_CLOCK       as fn.Clock writes it                wall time
 //	LOWTIDE_METADATA    URL of the notices                   none
+//	LOWTIDE_METADATA_TOKEN  URL that gives tokens for it         none
+//	LOWTIDE_SCRAPE      URL of dcgm-exporter's page          none: NVML
 //	LOWTIDE_LEASE       duration without contact             6h
 //	LOWTIDE_HARD_END    RFC 3339                             none
 //	LOWTIDE_BOUGHT      RFC 3339, when billing began         not known
@@ -53,8 +57,10 @@ func FromEnv(getenv func(string) string) (Settings, error) {
 		},
 		Dir: r.or("LOWTIDE_DIR", "lowtide"), NATS: r.url("LOWTIDE_NATS", true), Token: getenv("LOWTIDE_NATS_TOKEN"),
 		Bucket: r.url("LOWTIDE_BUCKET", true), Key: r.key("LOWTIDE_CKPT_KEY"), Metadata: r.url("LOWTIDE_METADATA", false),
-		Bench:    Proof{Command: r.list("LOWTIDE_BENCH", nil), Image: getenv("LOWTIDE_BENCH_IMAGE")},
-		PowerOff: r.list("LOWTIDE_POWEROFF", []string{"shutdown", "-h", "now"}),
+		MetadataToken: r.url("LOWTIDE_METADATA_TOKEN", false),
+		Bench:         Proof{Command: r.list("LOWTIDE_BENCH", nil), Image: getenv("LOWTIDE_BENCH_IMAGE")},
+		Scrape:        r.url("LOWTIDE_SCRAPE", false),
+		PowerOff:      r.list("LOWTIDE_POWEROFF", []string{"shutdown", "-h", "now"}),
 	}
 	var err error
 	if s.Clock, err = fn.ParseClock(getenv("LOWTIDE_CLOCK")); err != nil {

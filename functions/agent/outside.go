@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os/exec"
 	"slices"
+	"strings"
 	"time"
 
 	"lowtide/events"
@@ -20,7 +21,33 @@ import (
 // spot/instance-action.
 type Endpoint struct {
 	URL    string
+	Token  string       // URL that gives a token for URL when it is PUT; "": none is needed
 	Client *http.Client // nil: http.DefaultClient
+}
+
+// tokenHeaders are what each cloud calls the header that carries a token; with "-ttl-seconds" behind it asks for one.
+// Another cloud's header is not looked at.
+var tokenHeaders = []string{"X-aws-ec2-metadata-token", "X-aliyun-ecs-metadata-token"}
+
+// token asks for a token that is good for one look.
+func (e Endpoint) token(ctx context.Context, client *http.Client) (string, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPut, e.Token, nil)
+	if err != nil {
+		return "", err
+	}
+	for _, h := range tokenHeaders {
+		req.Header.Set(h+"-ttl-seconds", "60")
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return "", err
+	}
+	defer res.Body.Close()
+	b, err := io.ReadAll(io.LimitReader(res.Body, maxMarker))
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", e.Token, res.Status)
+	}
+	return strings.TrimSpace(string(b)), err
 }
 
 // Look asks once.
@@ -32,6 +59,15 @@ func (e Endpoint) Look(ctx context.Context) (Notice, bool, error) {
 	client := e.Client
 	if client == nil {
 		client = http.DefaultClient
+	}
+	if e.Token != "" {
+		token, err := e.token(ctx, client)
+		if err != nil {
+			return Notice{}, false, err
+		}
+		for _, h := range tokenHeaders {
+			req.Header.Set(h, token)
+		}
 	}
 	res, err := client.Do(req)
 	if err != nil {

@@ -7,6 +7,8 @@
 //   - instance.found is said for each machine with our label (fleet and installation) and a claim in our own store: at the
 //     first and the second list that shows it, and every 15 minutes.
 //   - instance.ended is said at the first list that shows a machine gone, and twice more: a lost fact is made good.
+//   - instance.interrupted is said, three times, when a list shows a machine stopped that lives on as a disk that bills: where
+//     a cloud gives no notice, its list is the notice. Who stopped it is told apart: the market, or somebody else.
 //   - instance.lost is said when two complete lists, the listing delay apart or more, lack a machine that a list
 //     has shown or a claim says was bought.
 //   - A machine of ours without a claim in our own store means that the store is not the one that bought it: lost, or
@@ -84,6 +86,9 @@ type known struct {
 	Missed int             `json:"missed,omitempty"`
 	Told   int             `json:"told,omitempty"` // how often its end or loss was said
 	Orphan int             `json:"orphan,omitempty"`
+
+	Stopped time.Time `json:"stopped,omitzero"` // when a list first showed it stopped
+	Stops   int       `json:"stops,omitempty"`  // how often that was said
 }
 
 func (c *census) tick(ctx context.Context, e events.ClockTicked) ([]events.Event, error) {
@@ -252,6 +257,7 @@ func (v *visit) see(ctx context.Context, m provider.Machine) error {
 		return nil
 	}
 	k.Told = 0
+	v.stopped(m, k)
 	if k.Claim == "" {
 		key := claim.KeyOf(m.Labels)
 		c, err := v.read(ctx, key)
@@ -278,6 +284,28 @@ func (v *visit) see(ctx context.Context, m provider.Machine) error {
 		})
 	}
 	return nil
+}
+
+// stopped says that a machine does not run any more although it is listed.
+func (v *visit) stopped(m provider.Machine, k *known) {
+	if m.State != provider.Stopped {
+		k.Stopped, k.Stops = time.Time{}, 0
+		return
+	}
+	if k.Stops == 0 {
+		k.Stopped = v.now
+	}
+	if k.Stops >= sayAgain {
+		return
+	}
+	k.Stops++
+	action := "stop"
+	if m.Why != "interrupted" {
+		action = events.ActionEnded // nothing that the market did
+	}
+	v.say(m.Labels.Fleet, k.Stops, events.InstanceInterrupted{
+		Cloud: v.traits.Cloud, Account: v.traits.Account, Machine: m.Labels.Machine, ID: m.ID, EndsBy: k.Stopped, Action: action, Noticed: "listing",
+	})
 }
 
 func (v *visit) ended(m provider.Machine, k *known) {

@@ -94,6 +94,8 @@ func (b *bench) tick() (said []string) {
 			said = append(said, fmt.Sprintf("ended %s %s %s", f.ID, f.Why, f.At.Format("15:04:05")))
 		case events.InstanceLost:
 			said = append(said, "lost "+f.ID)
+		case events.InstanceInterrupted:
+			said = append(said, fmt.Sprintf("interrupted %s %s %s", f.ID, f.Action, f.EndsBy.Format("15:04")))
 		case events.PolicySet:
 			said = append(said, "halt: "+f.Halt)
 		}
@@ -241,4 +243,38 @@ func TestTicksThatComeTogetherListOnce(t *testing.T) {
 	if said, err := b.f.Handle(t.Context(), []fn.Delivery{{Event: wake, At: b.now.Add(time.Hour)}}); err != nil || len(said) != 0 {
 		t.Errorf("a fleet's own wake-up: said %v and %v, want nothing", said, err)
 	}
+}
+
+// market lists some machines as stopped.
+type market struct {
+	provider.Provider
+	why map[string]string // by id
+}
+
+func (m market) List(ctx context.Context) ([]provider.Machine, error) {
+	all, err := m.Provider.List(ctx)
+	for i := range all {
+		if why, ok := m.why[all[i].ID]; ok {
+			all[i].State, all[i].Why = provider.Stopped, why
+		}
+	}
+	return all, err
+}
+
+func TestAMachineThatIsListedAsStoppedIsInterruptedOnceHeardThrice(t *testing.T) {
+	b := newBench(t, fake.Config{})
+	m := market{b.cloud, map[string]string{}}
+	b.f = census.New("census", install, m, b.claims, store.Memory(), census.Options{Now: func() time.Time { return b.now }})
+	spot, other := b.buy("p1", true), b.buy("p2", true)
+	b.want("found "+spot.ID+" 1", "found "+other.ID+" 1")
+	m.why[spot.ID], m.why[other.ID] = "interrupted", "stopped"
+	b.want("interrupted "+spot.ID+" stop 12:02", "found "+spot.ID+" 2", "interrupted "+other.ID+" ended 12:02", "found "+other.ID+" 2")
+	for range 2 { // a lost fact is made good; the moment stays
+		b.want("interrupted "+spot.ID+" stop 12:02", "interrupted "+other.ID+" ended 12:02")
+	}
+	b.want()
+	delete(m.why, other.ID) // it goes on, and is stopped again
+	b.want()
+	m.why[other.ID] = "stopped"
+	b.want("interrupted " + other.ID + " ended 12:07")
 }

@@ -41,6 +41,8 @@ type file struct {
 	DeadlineOverBudget bool              `yaml:"deadline_over_budget"`
 	Checkpoint         string            `yaml:"checkpoint"`
 	Autonomy           string            `yaml:"autonomy"`
+	WhenIdle           string            `yaml:"when_idle"`
+	IdleGrace          string            `yaml:"idle_grace"`
 }
 
 // command is a list of arguments, or one line that a shell runs.
@@ -153,6 +155,19 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 	case fleet.Observe, fleet.Suggest, fleet.Act:
 	default:
 		return s, field("autonomy", fmt.Errorf("%q is none of observe, suggest, act", f.Autonomy))
+	}
+	switch s.WhenIdle = fleet.WhenIdle(f.WhenIdle); s.WhenIdle {
+	case "":
+		s.WhenIdle = fleet.IdleNotify
+	case fleet.IdleNotify, fleet.IdleStop, fleet.IdleSmaller:
+	default:
+		return s, field("when_idle", fmt.Errorf("%q is none of notify, stop, smaller", f.WhenIdle))
+	}
+	s.IdleGrace = 15 * time.Minute
+	if f.IdleGrace != "" {
+		if s.IdleGrace, err = positive(f.IdleGrace); err != nil {
+			return s, field("idle_grace", err)
+		}
 	}
 	return s, nil
 }

@@ -25,6 +25,8 @@ deadline: 6h
 budget: 20 USD
 checkpoint: 5m
 autonomy: act
+when_idle: stop
+idle_grace: 30m
 `
 
 func TestAWorkloadFileBecomesASpecWithEveryDefaultFilledIn(t *testing.T) {
@@ -35,7 +37,7 @@ func TestAWorkloadFileBecomesASpecWithEveryDefaultFilledIn(t *testing.T) {
 	want := fleet.Spec{
 		Name: "train-7", Run: []string{"sh", "-c", "python train.py --steps 1000"}, Env: map[string]string{"SEED": "7"},
 		GPUs: 1, Models: []string{"V100"}, Work: 4 * time.Hour, Steps: 1000, Deadline: now.Add(6 * time.Hour),
-		Budget: fleet.Known(fleet.Dollars(20)), SaveEvery: 5 * time.Minute, Autonomy: fleet.Act,
+		Budget: fleet.Known(fleet.Dollars(20)), SaveEvery: 5 * time.Minute, Autonomy: fleet.Act, WhenIdle: fleet.IdleStop, IdleGrace: 30 * time.Minute,
 	}
 	if d := cmp.Diff(got, want, cmp.Comparer(func(a, b fleet.Maybe[fleet.Money]) bool {
 		x, _ := a.Get()
@@ -48,7 +50,7 @@ func TestAWorkloadFileBecomesASpecWithEveryDefaultFilledIn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if least.Autonomy != fleet.Observe || least.SaveEvery != 10*time.Minute || len(least.Run) != 2 {
+	if least.Autonomy != fleet.Observe || least.SaveEvery != 10*time.Minute || least.WhenIdle != fleet.IdleNotify || least.IdleGrace != 15*time.Minute || len(least.Run) != 2 {
 		t.Errorf("defaults: got %+v", least)
 	}
 }
@@ -69,6 +71,8 @@ func TestABadFileIsRefusedInOneLineThatNamesFileFieldAndReason(t *testing.T) {
 		"no work":         {with("work: 4h\n", ""), []string{"field work", "missing"}},
 		"no command":      {with("run: python train.py --steps 1000\n", ""), []string{"field run"}},
 		"bad name":        {with("train-7", "Train 7"), []string{"field name"}},
+		"bad when_idle":   {with("when_idle: stop", "when_idle: burn"), []string{"field when_idle", "smaller"}},
+		"bad idle_grace":  {with("idle_grace: 30m", "idle_grace: soon"), []string{"field idle_grace", "4h or 30m"}},
 		"bad autonomy":    {with("autonomy: act", "autonomy: yolo"), []string{"field autonomy", "observe"}},
 		"reserved name":   {with("SEED", "LOWTIDE_SEED"), []string{"field env", "LOWTIDE_SEED"}},
 		"invalid UTF-8":   {"name: \xff\xfe", []string{"UTF-8"}},

@@ -97,7 +97,7 @@ func newBed(t *testing.T, s *embedded.Server, c fake.Config, before ...func(*bed
 	if err != nil {
 		t.Fatal(err)
 	}
-	fns, err := b.functions(ctx, b.cloud, nil)
+	fns, err := b.functions(ctx, []account{{Provider: b.cloud}}, fleet.Book{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,6 +269,7 @@ type rented struct {
 	id     string
 	stop   context.CancelFunc
 	config func(*agent.Config)
+	meter  func() agent.Reading // how the machine is used; nil: not read
 
 	// Under the bed's mu, as is all that the machine does: the log and the checkpoints are everybody's.
 	m       *agenttest.Machine
@@ -307,6 +308,7 @@ func (b *bed) boot(boot fake.Boot) {
 		Job:     func(_ string, env map[string]string) agenttest.Job { return world.NewJob(env) },
 		Contact: func() time.Time { return r.contact },
 		Newest:  r.newest,
+		Meter:   r.meter,
 		Bench: func(machine string, want fleet.Benchmark) (events.BenchmarkFinished, error) {
 			return world.Proof(machine, want, boot.Throttle), nil
 		},

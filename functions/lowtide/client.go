@@ -68,7 +68,37 @@ type client struct {
 	clock fn.Clock
 }
 
+// deployed is the address of a lowtide whose functions are elsewhere, with the admin's credentials: LOWTIDE_NATS_URL,
+// LOWTIDE_NATS_CREDS, LOWTIDE_NATS_CA_FILE, LOWTIDE_FLEET.
+func deployed(ctx context.Context) (*client, error) {
+	f := relayFlags{
+		nats: os.Getenv("LOWTIDE_NATS_URL"), creds: os.Getenv("LOWTIDE_NATS_CREDS"), ca: os.Getenv("LOWTIDE_NATS_CA_FILE"),
+		fleet: cmp.Or(os.Getenv("LOWTIDE_FLEET"), "main"),
+	}
+	c := &client{address: address{NATS: f.nats, Fleet: f.fleet, Policy: plan.Default}}
+	var err error
+	if c.nc, err = f.connect(); err != nil {
+		return nil, nobody(fmt.Errorf("connect to NATS at %s: %w", f.nats, err))
+	}
+	waiting, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err = store.Guard(waiting, c.nc); err == nil {
+		c.js, err = bus.JetStream(c.nc)
+	}
+	if err == nil {
+		c.host, err = host.New(c.nc, host.Options{Fleet: c.Fleet})
+	}
+	if err != nil {
+		c.nc.Close()
+		return nil, nobody(err)
+	}
+	return c, nil
+}
+
 func dial(ctx context.Context, state string) (*client, error) {
+	if state == "" && os.Getenv("LOWTIDE_NATS_URL") != "" {
+		return deployed(ctx)
+	}
 	file := addressFile(state)
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -379,7 +409,7 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 	}
 	var m fleet.Markets
 	if err == nil {
-		err = json.Unmarshal(val, &m)
+		err = fleet.Unpack(val, &m)
 	}
 	if err != nil {
 		return nobody(fmt.Errorf("read market: %w", err))

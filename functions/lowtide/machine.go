@@ -1,9 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -20,6 +20,7 @@ import (
 
 	"lowtide/events"
 	"lowtide/functions/agent"
+	"lowtide/functions/agent/meter"
 	"lowtide/shared/bus"
 	"lowtide/shared/checkpoint"
 	host "lowtide/shared/fn/jetstream"
@@ -50,19 +51,20 @@ func userData(r *ring, dir, bucket, key string) (map[string]string, error) {
 	}, nil
 }
 
-// machineEnv is the environment of a machine of the fake cloud, in the agent's names.
+// machineEnv is the environment of a machine, in the agent's names; the fake cloud has some of its own.
 func machineEnv(name string) string {
+	fakes := ""
 	switch name {
 	case "LOWTIDE_ID":
-		return os.Getenv("LOWTIDE_INSTANCE_ID")
+		fakes = os.Getenv("LOWTIDE_INSTANCE_ID")
 	case "LOWTIDE_METADATA":
 		if u := os.Getenv("LOWTIDE_METADATA_URL"); u != "" {
-			return u + "/interruption"
+			fakes = u + "/interruption"
 		}
 	case "LOWTIDE_DIR":
-		return os.Getenv("LOWTIDE_MACHINE_DIR")
+		fakes = os.Getenv("LOWTIDE_MACHINE_DIR")
 	}
-	return os.Getenv(name)
+	return cmp.Or(fakes, os.Getenv(name))
 }
 
 // agentCommand is lowtide on a rented machine.
@@ -85,8 +87,11 @@ func agentCommand() *cobra.Command {
 // serveAgent wires one agent and runs it until ctx ends.
 func serveAgent(ctx context.Context, s agent.Settings) error {
 	var contact atomic.Int64 // wall time of the last word with NATS
-	opts := append(bus.Options("agent "+s.Machine, nil), nats.Token(s.Token))
-	nc, err := nats.Connect(s.NATS, opts...)
+	user, own, err := machineUser(ctx, s, os.Getenv)
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	nc, err := nats.Connect(s.NATS, append(bus.Options("agent "+s.Machine, nil), user...)...)
 	if err != nil {
 		return fmt.Errorf("agent: connect to NATS: %w", err)
 	}
@@ -105,14 +110,7 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		Bench:  s.Bench,
 		Power:  agent.Shutdown(s.PowerOff),
 		Disk:   agent.Dir(s.Dir),
-		Newest: func(ctx context.Context) (events.OrderGiven, bool, error) {
-			d, err := h.Last(ctx, s.Fleet, "order.given", events.Token(s.Machine))
-			if errors.Is(err, bus.ErrNone) {
-				return events.OrderGiven{}, false, nil
-			}
-			o, ok := d.Event.Data.(events.OrderGiven)
-			return o, ok, err
-		},
+		Newest: newest(h, nc, s, own),
 		Contact: func() time.Time {
 			if n := contact.Load(); n > 0 {
 				return s.Clock.Of(time.Unix(0, n))
@@ -120,9 +118,16 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 			return time.Time{}
 		},
 	}
+	if s.Clock.Speed == 0 || s.Clock.Speed == 1 { // in compressed time a rate means nothing
+		use := meter.New(meter.Options{Scrape: s.Scrape})
+		defer use.Close()
+		deps.Meter = use
+	}
 	if s.Metadata != "" {
-		deps.Watch = agent.Endpoint{URL: s.Metadata}
-		deps.Power = powerOff{os.Getenv("LOWTIDE_METADATA_URL") + "/poweroff"}
+		deps.Watch = agent.Endpoint{URL: s.Metadata, Token: s.MetadataToken}
+	}
+	if u := os.Getenv("LOWTIDE_METADATA_URL"); u != "" { // of the fake cloud
+		deps.Power = powerOff{u + "/poweroff"}
 	}
 	sh := &shipper{dir: filepath.Join(s.Dir, "work", "run"), machine: s.Machine, store: store}
 	deps.Log = sh.ship

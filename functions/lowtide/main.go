@@ -69,8 +69,29 @@ func root() *cobra.Command {
 			"Exit status: 0 done, 1 refused or not kept, 2 bad input or usage, 3 no lowtide found to talk to.",
 		SilenceUsage: true, SilenceErrors: true,
 	}
-	cmd.AddCommand(runCommand(), submitCommand(), statusCommand(), eventsCommand(), logsCommand(), planCommand(),
-		pauseCommand(), resumeCommand(), approveCommand(), denyCommand(), notifyCommand(), panicCommand(), simulate.Command(), cloudCommand(), offersCommand(), relayCommand(), checkpointsCommand())
+	for _, c := range []*cobra.Command{
+		runCommand(),
+		submitCommand(),
+		statusCommand(),
+		eventsCommand(),
+		logsCommand(),
+		planCommand(),
+		pauseCommand(),
+		resumeCommand(),
+		panicCommand(),
+		simulate.Command(),
+		cloudCommand(),
+		offersCommand(),
+		relayCommand(),
+		natsCommand(),
+		checkpointsCommand(),
+		costCommand(),
+		approveCommand(),
+		denyCommand(),
+		notifyCommand(),
+	} {
+		cmd.AddCommand(c)
+	}
 	for _, c := range []*cobra.Command{agentCommand(), holder.Command(), trainer.Command(), benchrunner.Command()} {
 		c.Hidden = true
 		cmd.AddCommand(c)

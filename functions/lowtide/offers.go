@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -168,7 +167,7 @@ type known struct {
 	now      time.Time
 	asked    map[string]time.Time // cloud/account
 	why      map[string]string    // by pool
-	measured map[string]float64   // TFLOPS of one GPU, by model and form
+	measured map[string]float64   // TFLOPS of one GPU, by pool
 }
 
 func (k known) row(o fleet.Offer, book fleet.Book, gb, hours float64) offered {
@@ -204,7 +203,7 @@ func (k known) row(o fleet.Offer, book fleet.Book, gb, hours float64) offered {
 		if t := rated(o); t > 0 {
 			r.Rated = some(hour / float64(o.GPUs) / t)
 		}
-		if t := k.measured[o.GPU+" "+o.Form]; t > 0 {
+		if t := k.measured[o.Pool()]; t > 0 {
 			r.Measured = some(hour / float64(o.GPUs) / t)
 		}
 	}
@@ -382,10 +381,18 @@ func (s *shop) fromState(ctx context.Context, state string, k *known) ([]fleet.O
 	}
 	var m fleet.Markets
 	if err == nil {
-		err = json.Unmarshal(val, &m)
+		err = fleet.Unpack(val, &m)
 	}
 	if err != nil {
 		return nil, nobody(fmt.Errorf("read market: %w", err))
+	}
+	k.measured = map[string]float64{}
+	for _, sp := range memory.Speeds {
+		for _, o := range m.Offers {
+			if share, ok := o.Speed.Get(); ok && sp.Type == o.Cloud+"/"+o.Type {
+				k.measured[o.Pool()] = rated(o) * share // benchmarks tell the share of the rated speed
+			}
+		}
 	}
 	return m.Offers, nil
 }

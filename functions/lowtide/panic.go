@@ -18,12 +18,13 @@ import (
 func panicCommand() *cobra.Command {
 	var o common
 	var cloud, install string
+	var real []string
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "panic",
 		Short: "Buy nothing any more, save and end every machine of ours; also from the cloud alone",
 		Long: "Tells lowtide to buy nothing any more and to save, stop and end every machine of ours, and waits for it.\n" +
-			"Where no lowtide answers, --cloud and --installation end every machine with our labels at the cloud itself:\n" +
+			"Where no lowtide answers, --cloud or --clouds, and --installation, end every machine with our labels at the cloud itself:\n" +
 			"what was not durable by then is lost.\nTo go on: lowtide resume lets it buy again, and lowtide resume WORKLOAD ends a workload's pause.",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -37,13 +38,17 @@ func panicCommand() *cobra.Command {
 				}
 				return endAll(cmd.Context(), cmd.OutOrStdout(), c, install, wait)
 			}
+			if len(real) > 0 {
+				return endAtClouds(cmd.Context(), cmd.OutOrStdout(), real, install, wait)
+			}
 			return o.talk(cmd, func(c *client) error {
 				return c.panic(cmd.Context(), cmd.OutOrStdout(), wait)
 			})
 		},
 	}
 	cmd.Flags().StringVar(&cloud, "cloud", "", "go to this cloud directly: URL of a fake cloud")
-	cmd.Flags().StringVar(&install, "installation", "", "with --cloud: the installation whose machines are ours")
+	cmd.Flags().StringSliceVar(&real, "clouds", nil, "go to these clouds directly: aws,vast, with their settings in the environment")
+	cmd.Flags().StringVar(&install, "installation", "", "with --cloud or --clouds: the installation whose machines are ours")
 	cmd.Flags().DurationVar(&wait, "wait", 5*time.Minute, "how long to wait until nothing bills, in wall time")
 	return o.on(cmd, false)
 }

@@ -3,18 +3,22 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
+	"lowtide/functions/lowtide/admission"
+	"lowtide/functions/lowtide/nats/accounts"
 	"lowtide/functions/lowtide/relay"
 	"lowtide/shared/bus"
 	"lowtide/shared/fn"
@@ -22,11 +26,13 @@ import (
 )
 
 type relayFlags struct {
-	nats, creds, ca, inbox         string
-	fleet, prefix, region, metrics string
-	accounts, targets              []string
-	concurrency                    map[string]int
-	grace                          time.Duration
+	nats, creds, ca, inbox            string
+	fleet, prefix, region, metrics    string
+	door, doorKeys, doorCert, doorKey string
+	install                           string
+	accounts, targets                 []string
+	concurrency                       map[string]int
+	grace                             time.Duration
 }
 
 func relayCommand() *cobra.Command {
@@ -45,14 +51,19 @@ func relayCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.nats, "nats", env("LOWTIDE_NATS_URL", nats.DefaultURL), "where NATS is (LOWTIDE_NATS_URL)")
 	cmd.Flags().StringVar(&f.creds, "creds", os.Getenv("LOWTIDE_NATS_CREDS"), "file with the relay's NATS credentials (LOWTIDE_NATS_CREDS)")
 	cmd.Flags().StringVar(&f.ca, "ca", "", "file with certificates that may have signed the server's; empty: the system's")
-	cmd.Flags().StringVar(&f.inbox, "inbox", os.Getenv("LOWTIDE_NATS_INBOX"), "prefix of the relay's inbox (LOWTIDE_NATS_INBOX)")
+	cmd.Flags().StringVar(&f.inbox, "inbox", env("LOWTIDE_NATS_INBOX", accounts.Inbox("relay")), "prefix of the relay's inbox (LOWTIDE_NATS_INBOX)")
 	cmd.Flags().StringVar(&f.fleet, "fleet", env("LOWTIDE_FLEET", "main"), "the fleet whose messages are handed on (LOWTIDE_FLEET)")
 	cmd.Flags().StringVar(&f.prefix, "prefix", env("LOWTIDE_STACK", "lowtide")+"-", "what stands before a function's name at AWS: the stack's name and '-' (LOWTIDE_STACK)")
 	cmd.Flags().StringVar(&f.region, "region", os.Getenv("AWS_REGION"), "AWS region of the functions (AWS_REGION)")
 	cmd.Flags().StringSliceVar(&f.accounts, "account", split(os.Getenv("LOWTIDE_PLAN_ACCOUNTS")), "cloud/account whose plans are handed to provision; may be repeated (LOWTIDE_PLAN_ACCOUNTS)")
-	cmd.Flags().StringSliceVar(&f.targets, "target", nil, "function=URL of an emulator instead of AWS; may be repeated")
+	cmd.Flags().StringSliceVar(&f.targets, "target", nil, "function=URL of an emulator instead of AWS; may be repeated, and then only these functions are served")
 	cmd.Flags().StringToIntVar(&f.concurrency, "concurrency", nil, "function=N: invocations at once; a function that folds has one")
 	cmd.Flags().StringVar(&f.metrics, "metrics", "127.0.0.1:9464", "where Prometheus reads metrics; empty: nowhere")
+	cmd.Flags().StringVar(&f.door, "door", "", "where machines fetch their NATS user, such as :8443; empty: nowhere")
+	cmd.Flags().StringVar(&f.doorKeys, "door-keys", "", "file of what admits machines (door.json of lowtide nats bootstrap)")
+	cmd.Flags().StringVar(&f.doorCert, "door-cert", "", "the door's certificate in PEM")
+	cmd.Flags().StringVar(&f.doorKey, "door-key", "", "and its key")
+	cmd.Flags().StringVar(&f.install, "install", os.Getenv("LOWTIDE_INSTALL"), "the installation's id, for the door (LOWTIDE_INSTALL)")
 	cmd.Flags().DurationVar(&f.grace, "grace", 25*time.Second, "how long invocations in flight may go on after a stop")
 	return cmd
 }
@@ -102,6 +113,9 @@ func serveRelay(ctx context.Context, f relayFlags) error {
 	if err != nil {
 		return usage(err)
 	}
+	if len(targets) > 0 { // emulators: who has none is not served, rather than asked for in vain
+		routes = slices.DeleteFunc(routes, func(r relay.Route) bool { return targets[r.Goal()] == "" })
+	}
 	known := map[string]bool{}
 	for i := range routes {
 		known[routes[i].Name] = true
@@ -140,6 +154,11 @@ func serveRelay(ctx context.Context, f relayFlags) error {
 		return usage(err)
 	}
 	defer stop()
+	shut, err := f.openDoor(waiting, nc, clock)
+	if err != nil {
+		return usage(fmt.Errorf("--door: %w", err))
+	}
+	defer shut()
 	r := relay.New(nc, relay.Local(targets, elsewhere), routes, relay.Options{Fleet: f.fleet, Clock: clock, Grace: f.grace, Meter: meter})
 	slog.Info("relay: ready", "nats", nc.ConnectedUrlRedacted(), "fleet", f.fleet, "functions", len(routes))
 	if err := r.Serve(ctx); err != nil {
@@ -164,6 +183,51 @@ func serveMetrics(addr string, h http.Handler) (stop func(), err error) {
 		defer close(over)
 		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			slog.Warn("metrics", "err", err)
+		}
+	}()
+	return func() { srv.Close(); <-over }, nil
+}
+
+// openDoor serves the exchange of machines' tokens.
+func (f relayFlags) openDoor(ctx context.Context, nc *nats.Conn, clock fn.Clock) (shut func(), err error) {
+	if f.door == "" {
+		return func() {}, nil
+	}
+	if f.install == "" {
+		return nil, errors.New("the installation's id is needed (--install)")
+	}
+	keys, err := accounts.ReadDoor(f.doorKeys)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := tls.LoadX509KeyPair(f.doorCert, f.doorKey)
+	if err != nil {
+		return nil, err
+	}
+	js, err := bus.JetStream(nc)
+	if err != nil {
+		return nil, err
+	}
+	states, err := store.Bind(ctx, js, fleetsBucket)
+	if err != nil {
+		return nil, err
+	}
+	joins, err := store.Bind(ctx, js, admission.Bucket)
+	if err != nil {
+		return nil, err
+	}
+	ln, err := tls.Listen("tcp", f.door, &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12})
+	if err != nil {
+		return nil, err
+	}
+	mux := http.NewServeMux()
+	mux.Handle("/join", admission.New(f.fleet, f.install, keys, states, joins, time.Now, clock.Now, slog.Default()))
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 15 * time.Second, WriteTimeout: 30 * time.Second}
+	over := make(chan struct{})
+	go func() {
+		defer close(over)
+		if err := srv.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
+			slog.Warn("door", "err", err)
 		}
 	}()
 	return func() { srv.Close(); <-over }, nil

@@ -20,8 +20,10 @@ import (
 	"lowtide/functions/prices"
 	"lowtide/functions/provision"
 	"lowtide/functions/rebalance"
+	idle "lowtide/functions/usage"
 	"lowtide/functions/verify"
 	"lowtide/shared/bus"
+	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
 	host "lowtide/shared/fn/jetstream"
 	"lowtide/shared/plan"
@@ -116,8 +118,23 @@ func (r *ring) close() {
 	r.server.Shutdown()
 }
 
+// account is one account at a cloud, and what every machine that is bought there is told.
+type account struct {
+	provider.Provider
+	data map[string]string
+}
+
+// suffix tells the functions of one account from another's. The fake cloud's have none.
+func (a account) suffix() string {
+	t := a.Traits()
+	if t.Cloud == "fake" {
+		return ""
+	}
+	return "-" + events.Token(t.Cloud) + "-" + events.Token(t.Account)
+}
+
 // functions wires what one process serves, in the order of the ring.
-func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[string]string) ([]fn.Function, error) {
+func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Book) ([]fn.Function, error) {
 	var firstErr error
 	bucket := func(name string) store.Bucket {
 		b, err := store.Open(ctx, r.js, name, 1)
@@ -131,18 +148,31 @@ func (r *ring) functions(ctx context.Context, cloud provider.Provider, data map[
 		return nil, fmt.Errorf("bucket offers: %w", err)
 	}
 	market, claims := bucket(marketBucket), bucket("claims")
-	carry := provision.Options{Now: r.clock.Now, UserData: data}
-	fns := []fn.Function{
-		prices.New("prices", []string{r.fleet}, []provider.Provider{cloud}, market, objects, prices.Options{Now: r.clock.Now}),
-		census.New("census", r.install, cloud, claims, bucket("census"), census.Options{Now: r.clock.Now, Fleet: r.fleet}),
+	seen := bucket("census")
+	var asked []provider.Provider
+	var each []fn.Function
+	for _, a := range accounts {
+		asked = append(asked, a.Provider)
+		carry := provision.Options{Now: r.clock.Now, UserData: a.data}
+		own := []fn.Function{
+			census.New("census", r.install, a.Provider, claims, seen, census.Options{Now: r.clock.Now, Fleet: r.fleet}),
+			provision.New("provision", a.Provider, claims, carry),
+			provision.Twins("provision-twins", a.Provider, claims, carry),
+		}
+		for _, f := range own {
+			f.Name += a.suffix()
+			each = append(each, f)
+		}
+	}
+	fns := append([]fn.Function{
+		prices.New("prices", []string{r.fleet}, asked, market, objects, prices.Options{Now: r.clock.Now, Book: book}),
+		idle.New(bucket("usage"), idle.Options{}),
 		verify.New(bucket("benchmarks"), verify.Options{Real: r.clock.Real}),
 		rebalance.New(rebalance.Config{
 			Fleet: r.fleet, Install: r.install, Era: r.era, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Approval: r.ask, Tables: r.plans(), Batch: 128,
 		}).Function(),
-		provision.New("provision", cloud, claims, carry),
-		provision.Twins("provision-twins", cloud, claims, carry),
 		ledger.New(r.fleet, bucket("ledger")),
-	}
+	}, each...)
 	tell, err := notify.New(notify.Config{
 		Fleet: r.fleet, Books: bucket("notify"), Places: r.told.Places, Words: r.told.Words, Links: r.told.Links, Now: r.clock.Now, Real: r.clock.Real,
 	})

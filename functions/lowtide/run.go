@@ -24,6 +24,7 @@ import (
 	"lowtide/functions/lowtide/story"
 	"lowtide/functions/rebalance"
 	"lowtide/shared/bus"
+	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
 	"lowtide/shared/market"
 	"lowtide/shared/plan"
@@ -47,6 +48,8 @@ type runFlags struct {
 	speed              float64
 	limit, lease       time.Duration
 	seed               uint64
+	clouds             []string
+	dry                bool
 }
 
 func runCommand() *cobra.Command {
@@ -62,6 +65,11 @@ func runCommand() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.cloud != "" {
 				if err := f.outside(cmd); err != nil {
+					return err
+				}
+			}
+			if len(f.clouds) > 0 {
+				if err := f.real(cmd); err != nil {
 					return err
 				}
 			}
@@ -87,6 +95,8 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
 	cmd.Flags().StringVar(&f.bucket, "bucket", "", "URL of the bucket that checkpoints and logs go to (file://, s3://, azblob://; see the README); empty: a directory in --state")
+	cmd.Flags().StringSliceVar(&f.clouds, "clouds", nil, "real clouds to buy at instead of a fake one: aws,vast; needs --state")
+	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "with --clouds: read real prices, plan, and buy nothing")
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
 	cmd.Flags().StringVar(&f.chatops, "chatops", os.Getenv("LOWTIDE_CHATOPS"), "file that says who may command and approve from chat, and where to listen; empty: chatops.yaml in --state, if it is there")
 	f.ask.on(cmd)
@@ -278,12 +288,6 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, ask: ask, durable: f.state != ""}); err != nil {
 		return nil, err
 	}
-	var url string
-	if p.cloud != nil {
-		d.cloud, url = p.cloud, p.cloud.URL()
-	} else if err = d.openCloud(ctx, dir, f, p.traces); err != nil {
-		return nil, err
-	}
 	key, err := checkpointKey(dir)
 	if err != nil {
 		return nil, err
@@ -292,7 +296,24 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	if err != nil {
 		return nil, err
 	}
-	functions, err := d.functions(ctx, d.cloud, data)
+	accounts := p.accounts
+	var url string
+	switch {
+	case len(accounts) > 0:
+		for i := range accounts {
+			accounts[i].data = p.told(d.ring)
+		}
+	case p.cloud != nil:
+		d.cloud, url = p.cloud, p.cloud.URL()
+	default:
+		if err = d.openCloud(ctx, dir, f, p.traces); err != nil {
+			return nil, err
+		}
+	}
+	if d.cloud != nil {
+		accounts = []account{{d.cloud, data}}
+	}
+	functions, err := d.functions(ctx, accounts, p.book)
 	if err != nil {
 		return nil, err
 	}
@@ -337,7 +358,7 @@ func (d *deck) lookFirst(ctx context.Context, functions []fn.Function) error {
 	now := d.clock.Now()
 	look := []fn.Delivery{{Event: events.New(d.fleet, "start", now, events.ClockTicked{What: "tick", Due: now}), At: now}}
 	for _, f := range functions {
-		if f.Name != "census" {
+		if !strings.HasPrefix(f.Name, "census") {
 			continue
 		}
 		said, err := f.Handle(ctx, look)
@@ -518,6 +539,9 @@ func daemon(ctx context.Context, out io.Writer, f runFlags) error {
 	if d.lost {
 		fmt.Fprintf(out, "lowtide: the store in %s is empty, although the directory was used before: workloads and purchases of then are not known any more; machines that still run are told by status\n", f.state)
 	}
+	for _, n := range m.notes {
+		fmt.Fprintln(out, "lowtide: "+n)
+	}
 	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", m.name, max(m.clock.Speed, 1), f.state, f.state)
 	<-d.over
 	return d.why()
@@ -529,10 +553,20 @@ type place struct {
 	clock  fn.Clock
 	traces []market.Trace // of a cloud in this process
 	cloud  *fake.Client   // in another one; nil: in this process
+
+	accounts []account                     // at real clouds; none: a fake one
+	told     func(*ring) map[string]string // what their machines are told
+	book     fleet.Book
+	notes    []string // what a person should know before anything is bought
 }
 
 // market finds the state's market.
 func (f runFlags) market(ctx context.Context) (p place, err error) {
+	if real, err := f.realClouds(); err != nil {
+		return p, err
+	} else if real {
+		return f.realMarket(ctx)
+	}
 	cloud, about, err := dialOutside(ctx, f.state, f.cloud)
 	if err != nil {
 		return p, err

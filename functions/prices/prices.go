@@ -21,7 +21,6 @@ package prices
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -34,7 +33,7 @@ import (
 	"lowtide/shared/store"
 )
 
-// bookKey is beside fleet.MarketKey in the bucket: Book as JSON, what prices remembers.
+// bookKey is beside fleet.MarketKey in the bucket: Book as fleet.Pack writes it, what prices remembers.
 const bookKey = "prices"
 
 // Options are what need not be said. The zero Options work.
@@ -132,7 +131,7 @@ func Read(ctx context.Context, market store.Bucket) (*Book, uint64, error) {
 	case err != nil:
 		return nil, 0, fmt.Errorf("read prices: %w", err)
 	default:
-		if err := json.Unmarshal(v, b); err != nil {
+		if err := fleet.Unpack(v, b); err != nil {
 			return nil, 0, fmt.Errorf("read prices: %w", err)
 		}
 	}
@@ -247,7 +246,7 @@ func (b *Book) sells(cloud, account string) bool {
 // call, since the book is what counts.
 func (p *prices) save(ctx context.Context, b *Book, rev uint64, now time.Time) error {
 	b.Version++
-	v, err := json.Marshal(b)
+	v, err := fleet.Pack(b)
 	if err == nil && rev == 0 {
 		_, err = p.market.Create(ctx, bookKey, v)
 	} else if err == nil {
@@ -256,7 +255,7 @@ func (p *prices) save(ctx context.Context, b *Book, rev uint64, now time.Time) e
 	if err != nil {
 		return fmt.Errorf("save prices: %w", err)
 	}
-	if v, err = json.Marshal(b.markets(now)); err != nil {
+	if v, err = fleet.Pack(b.markets(now)); err != nil {
 		return fmt.Errorf("save market: %w", err)
 	}
 	_, rev, err = p.market.Get(ctx, fleet.MarketKey)

@@ -127,7 +127,7 @@ func (b *bench) market() fleet.Markets {
 	v, _, err := b.bucket.Get(context.Background(), fleet.MarketKey)
 	var m fleet.Markets
 	if err == nil {
-		err = json.Unmarshal(v, &m)
+		err = fleet.Unpack(v, &m)
 	}
 	if err != nil {
 		b.t.Fatal(err)
@@ -403,6 +403,57 @@ func TestARecordedOrDrawnMarketIsToldAsItChanges(t *testing.T) {
 	}
 	if got := len(b.market().Offers); got != 6 {
 		t.Errorf("%d offers, want 6", got)
+	}
+}
+
+func TestQuotesThatCannotBeTrueAreToldWithTheReason(t *testing.T) {
+	priced := func(zone string, m fleet.Market, usd float64, gpus int) fleet.Offer {
+		o := offer(zone, "p"+fmt.Sprint(gpus), m, usd)
+		o.GPUs = gpus
+		return o
+	}
+	for name, c := range map[string]struct {
+		offers []fleet.Offer
+		why    string // of the last; "": it is believed
+	}{
+		"free":                            {[]fleet.Offer{priced("a", fleet.OnDemand, 0, 1)}, "no price"},
+		"a sentinel":                      {[]fleet.Offer{priced("a", fleet.OnDemand, 700, 1)}, "not plausible"},
+		"a cent for eight":                {[]fleet.Offer{priced("a", fleet.OnDemand, 0.01, 8)}, "not plausible"},
+		"spot at on demand":               {[]fleet.Offer{priced("a", fleet.OnDemand, 3, 1), priced("a", fleet.Spot, 3, 1)}, ""},
+		"spot above by rounding":          {[]fleet.Offer{priced("a", fleet.OnDemand, 27.43298, 8), priced("a", fleet.Spot, 27.433, 8)}, ""},
+		"spot above on demand":            {[]fleet.Offer{priced("a", fleet.OnDemand, 3, 1), priced("a", fleet.Spot, 3.5, 1)}, "above on demand"},
+		"spot above another zone's":       {[]fleet.Offer{priced("b", fleet.OnDemand, 3, 1), priced("a", fleet.Spot, 3.5, 1)}, ""},
+		"a machine of eight at its price": {[]fleet.Offer{priced("a", fleet.OnDemand, 55.04, 8)}, ""},
+	} {
+		last := c.offers[len(c.offers)-1].Pool()
+		judged, why := prices.Judge(fleet.Book{}, c.offers, start)
+		_, believed := judged[len(judged)-1].PerHour()
+		if got := why[last]; (c.why == "") != believed || !strings.Contains(got, c.why) || c.why == "" && got != "" {
+			t.Errorf("%s: believed %v, %q; want %q", name, believed, got, c.why)
+		}
+	}
+	var copied []fleet.Offer
+	for i := range 12 {
+		zone := fmt.Sprint("z", i)
+		copied = append(copied, priced(zone, fleet.OnDemand, 3, 1), priced(zone, fleet.Spot, 3, 1))
+	}
+	copied[1].Price.Amount = fleet.Dollars(1)
+	judged, why := prices.Judge(fleet.Book{}, copied, start)
+	if _, ok := judged[1].PerHour(); ok || !strings.Contains(why[judged[1].Pool()], "11 of 12") {
+		t.Errorf("a column that was copied is believed: %v", why)
+	}
+}
+
+func TestWhatIsPaidForATermIsShownAndNeverPlannedOn(t *testing.T) {
+	b := newBench(t, nil, prices.Options{})
+	held := offer("a", "p3", fleet.Reserved, 1)
+	held.Term = 8760 * time.Hour
+	b.shop.offers = []fleet.Offer{offer("a", "p3", fleet.OnDemand, 3), held}
+	b.tick()
+	var m fleet.Markets
+	v, _, err := b.bucket.Get(context.Background(), fleet.MarketKey)
+	if err != nil || fleet.Unpack(v, &m) != nil || len(m.Offers) != 1 || m.Offers[0].Market != fleet.OnDemand {
+		t.Errorf("the market is %+v (%v), want on demand alone", m.Offers, err)
 	}
 }
 

@@ -62,6 +62,14 @@ func (d *Decider) fold(e events.Event) {
 		if m := d.machine(e.Machine, e.Cloud, e.Account, e.ID); m != nil && m.Phase.Before(fleet.Ending) {
 			d.doom(m, e.EndsBy, e.Action+", noticed by "+e.Noticed)
 		}
+	case events.WorkloadIdle:
+		d.idle(e)
+	case events.WorkloadUnderused:
+		d.underused(e)
+	case events.WorkloadBusy:
+		d.busy(e)
+	case events.WorkloadKept:
+		d.kept(e)
 	case events.InstanceVerified:
 		d.verified(e)
 	case events.InstanceRejected:

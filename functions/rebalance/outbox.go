@@ -179,6 +179,7 @@ func (d *Decider) wake() time.Time {
 	for _, w := range f.Workloads {
 		if w.Phase == fleet.Accepted {
 			sooner(w.Review)
+			sooner(w.Waste.At)
 		}
 	}
 	for _, m := range f.Machines {

@@ -105,8 +105,8 @@ func TestAMachineThatFailsItsSecondProofIsEndedAndItsHostNotBoughtFromAgain(t *t
 		t.Errorf("want the same market, without host-7, got %+v", next)
 	}
 	w.hear(time.Second, events.PlanFailed{Plan: next.ID, Machine: next.Machine, Action: fleet.Launch, Why: "no capacity", Refused: []events.Refused{{Pool: next.Offers[0].Pool(), Why: "no_capacity"}}})
-	for range 20 * 24 {
-		w.hear(time.Hour, events.ClockTicked{What: "tick"})
+	for range 20 {
+		w.hear(24*time.Hour, events.ClockTicked{What: "tick"})
 	}
 	for _, p := range w.fleet().Plans {
 		if p.Action == fleet.Launch && !slices.Contains(p.Avoid, "host-7") {

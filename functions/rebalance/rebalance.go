@@ -18,7 +18,6 @@ package rebalance
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -56,6 +55,7 @@ var hears = []events.Kind{
 	"plan.approved", "plan.rejected", "checkpoint.asked", "plan.failed", "instance.launched", "instance.ended", "instance.found", "instance.lost",
 	"machine.heard", "instance.ready", "workload.started", "workload.progressed", "workload.stopped", "workload.finished",
 	"workload.failed", "checkpoint.saved", "checkpoint.failed", "instance.verified", "instance.rejected",
+	"workload.idle", "workload.underused", "workload.busy", "workload.kept",
 }
 
 // Decider is the function and what it keeps in memory: the decoded fleet, proved by its revision at each save.
@@ -172,7 +172,7 @@ func (d *Decider) load(ctx context.Context, batch []fn.Delivery) error {
 		return fmt.Errorf("read market: %w", err)
 	}
 	var m fleet.Markets
-	if err := json.Unmarshal(b, &m); err != nil {
+	if err := fleet.Unpack(b, &m); err != nil {
 		return fmt.Errorf("read market: %w", err)
 	}
 	if len(m.Offers) == 0 {

@@ -48,6 +48,7 @@ func (d *Decider) settleWorkload(w *fleet.Workload) {
 	if w.Phase == "" {
 		d.accept(w)
 	}
+	d.thrift(w)
 	on, next := f.Machines[w.On], f.Machines[w.Next]
 	if w.On != "" && (on == nil || on.Phase == fleet.Ended) {
 		w.On, on = "", nil
@@ -157,6 +158,7 @@ func (d *Decider) start(w *fleet.Workload, m *fleet.Instance) {
 		w.Moves++
 	}
 	w.On, w.Next = m.Name, ""
+	w.Waste = fleet.Waste{}
 	w.Review = time.Time{}
 	w.Step = w.Saved.Step
 	m.Workload = w.Spec.Name

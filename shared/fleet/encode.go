@@ -56,7 +56,8 @@ type Encoder struct {
 type remembered[T comparable] struct {
 	entities map[string]*written[T]
 	blocks   []*block[T]
-	round    int // of Encode
+	round    int    // of Encode
+	raw      []byte // scratch: one block before it is compressed
 }
 
 type written[T comparable] struct {
@@ -103,14 +104,13 @@ func (r *remembered[T]) pack(out []byte, now map[string]*T) ([]byte, error) {
 		r.forget()
 	}
 	out = packer().EncodeAll(binary.BigEndian.AppendUint32([]byte{0xba}, uint32(len(now))), out) // a map of so many pairs
-	var raw []byte
 	for _, b := range r.blocks {
 		if b.packed == nil {
-			raw = raw[:0]
+			r.raw = r.raw[:0]
 			for _, w := range b.entities {
-				raw = append(raw, w.bytes...)
+				r.raw = append(r.raw, w.bytes...)
 			}
-			b.packed = packer().EncodeAll(raw, make([]byte, 0, len(raw)/4))
+			b.packed = packer().EncodeAll(r.raw, make([]byte, 0, len(r.raw)/4))
 		}
 		out = append(out, b.packed...)
 	}

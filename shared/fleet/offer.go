@@ -68,7 +68,7 @@ func (o Offer) String() string {
 	return o.Type + " " + string(o.Market) + " " + o.Cloud + "/" + place
 }
 
-// MarketKey is where functions/prices keeps Markets, as JSON, in its bucket.
+// MarketKey is where functions/prices keeps Markets, as Pack writes them, in its bucket.
 const MarketKey = "market"
 
 // Markets is what the decider plans on: every offer last seen, by cloud and region.

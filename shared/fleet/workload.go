@@ -32,7 +32,19 @@ type Spec struct {
 	SaveEvery          time.Duration     `json:"save_every,omitempty"` // the job's own checkpoint interval
 	DeadlineOverBudget bool              `json:"deadline_over_budget,omitempty"`
 	StartFirst         bool              `json:"start_first,omitempty"` // may run before the benchmark when waiting would miss the deadline
+	WhenIdle           WhenIdle          `json:"when_idle,omitempty"`   // what is done when its GPUs lie idle or are far too large
+	IdleGrace          time.Duration     `json:"idle_grace,omitempty"`  // from the warning until that; 0: 15 min
 }
+
+// WhenIdle is what may be done about a workload that wastes its GPUs; people are told in any case.
+type WhenIdle string
+
+// The policies; the default is to tell.
+const (
+	IdleNotify  WhenIdle = "notify"
+	IdleStop    WhenIdle = "stop"    // save, stop and end the machine, until the workload is resumed
+	IdleSmaller WhenIdle = "smaller" // go on with a machine that is enough; one that is idle altogether is stopped
+)
 
 // WorkloadPhase is where a workload stands.
 type WorkloadPhase string
@@ -87,7 +99,26 @@ type Workload struct {
 	Allowed  Money         `json:"allowed,omitzero"`    // dearest launch, an hour, that a person has approved
 	Of       int64         `json:"of,omitempty"`        // steps in all, as the job itself tells; the spec's go first
 	Pace     Pace          `json:"pace,omitzero"`       // how fast it goes, against its own past
+	Waste    Waste         `json:"waste,omitzero"`      // of its GPUs, while that lasts
+	Needs    Needs         `json:"needs,omitzero"`      // what is enough for it, as its use showed; zero: not known, all it can get
+	Keep     time.Time     `json:"keep,omitzero"`       // a person wants it left as it is until then
 	Proofs   Money         `json:"proofs,omitzero"`     // what benchmarks of its machines have cost so far, within Spent
+}
+
+// Waste is a warning that stands: the workload does little with its GPUs.
+type Waste struct {
+	Idle  bool      `json:"idle,omitempty"` // else underused
+	Epoch uint64    `json:"epoch,omitempty"`
+	Needs Needs     `json:"needs,omitzero"` // of an underused one
+	Why   string    `json:"why,omitempty"`
+	At    time.Time `json:"at,omitzero"` // when the policy is carried out; zero: it is to tell, and nothing else
+}
+
+// Needs is what a workload uses of a machine, with room to spare.
+type Needs struct {
+	Speed  float64 `json:"speed,omitempty"`  // work per hour against the reference machine
+	Memory int     `json:"memory,omitempty"` // of one GPU, GB; 0: not known
+	As     float64 `json:"as,omitempty"`     // speed of the machine on which that was seen: what is enough is as fast
 }
 
 // Pace is how fast a workload goes on one type of machine, in its own steps.

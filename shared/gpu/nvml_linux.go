@@ -19,6 +19,9 @@ type NVML struct {
 	devices []nvml.Device // nil where the handle was refused
 	refused map[int]nvml.Return
 	driver  string
+
+	uuids    []string
+	counters []*counters // by device, nil until its use is first asked
 }
 
 // OpenNVML loads libnvidia-ml.so.1 and its driver. The error wraps ErrNoNVML.
@@ -52,6 +55,7 @@ func OpenNVML() (*NVML, error) {
 		}
 		n.devices = append(n.devices, device)
 	}
+	n.uuids, n.counters = make([]string, count), make([]*counters, count)
 	return n, nil
 }
 

@@ -27,5 +27,8 @@ func (n *NVML) Witness(int) (Witness, string, bool) { return Witness{}, "", fals
 // Sample is empty.
 func (n *NVML) Sample(int) Sample { return Sample{} }
 
+// Use is empty.
+func (n *NVML) Use(int) Use { return Use{} }
+
 // Read is empty.
 func (n *NVML) Read(int) Reading { return Reading{} }

@@ -74,10 +74,46 @@ func (b *Book) fitting(market fleet.Market, s *fleet.Spec) []*priced {
 	return list
 }
 
+// enough names what is enough for a workload that was seen to use little; "" for others.
+func enough(w *fleet.Workload) string {
+	if w.Needs.Speed <= 0 || w.Needs.As <= 0 {
+		return ""
+	}
+	return fmt.Sprintf("/%+v", w.Needs)
+}
+
+// suiting is fitting for a workload that was seen to use little: every machine that is enough for it counts as fast as the
+// one it was seen on, so the cheapest of them comes first. Where none is enough, all that fit are.
+func (b *Book) suiting(market fleet.Market, w *fleet.Workload) []*priced {
+	all, n, little := b.fitting(market, w.Spec), w.Needs, enough(w)
+	if little == "" {
+		return all
+	}
+	kind := suits(market, w.Spec) + little
+	list, known := b.fits[kind]
+	if known {
+		return list
+	}
+	for _, p := range all {
+		small := p.offer.Memory > 0 && p.offer.Memory < n.Memory
+		if price, ok := p.offer.PerHour(); ok && !small && p.offer.Speed.Or(1) >= n.Speed {
+			o := p.offer
+			o.Speed = fleet.Known(n.As)
+			list = append(list, &priced{o, p.pool, price / n.As})
+		}
+	}
+	slices.SortStableFunc(list, func(a, c *priced) int { return cmp.Or(cmp.Compare(a.cost, c.cost), cmp.Compare(a.pool, c.pool)) })
+	if len(list) == 0 {
+		list = all
+	}
+	b.fits[kind] = list
+	return list
+}
+
 // pick returns up to n offers of a market that fit the workload and have not just refused, best first.
 func (b *Book) pick(market fleet.Market, f *fleet.Fleet, w *fleet.Workload, now time.Time, n int) []fleet.Offer {
 	var out []fleet.Offer
-	for _, p := range b.fitting(market, w.Spec) {
+	for _, p := range b.suiting(market, w) {
 		if p.offer.Stock.Or(1) <= 0 {
 			continue
 		}

@@ -29,7 +29,7 @@ func (b *Book) around(f *fleet.Fleet, s *situation, p Policy) around {
 	m := around{sure: b.pick(fleet.OnDemand, f, s.w, s.now, p.Offers), speed: 1}
 	best := m.sure
 	if len(best) == 0 { // refused or run out: its price is still what falling back would cost
-		if all := b.fitting(fleet.OnDemand, s.w.Spec); len(all) > 0 {
+		if all := b.suiting(fleet.OnDemand, s.w); len(all) > 0 {
 			best = []fleet.Offer{all[0].offer}
 		}
 	}
@@ -83,9 +83,30 @@ func (s situation) choose(by Oracle, p Policy, m around) verdict {
 		return v
 	}
 	if s.act != nil && !s.begun() {
-		return verdict{mode: s.mode, stay: true, why: "a machine is made ready: " + s.act.Offer.String()}
+		return s.starting(by, p, m)
 	}
 	return s.byExpectedCost(by, p, m)
+}
+
+// starting waits for the machine that is ordered or made ready: only the guard gives a start up. What else there is is
+// weighed for whoever asks.
+func (s situation) starting(by Oracle, p Policy, m around) verdict {
+	v := verdict{mode: s.mode, stay: true, why: "a machine is made ready: " + s.act.Offer.String()}
+	if s.act.Phase == fleet.Ordered {
+		v.why = "a machine is ordered or proposed: " + s.act.Offer.String()
+	}
+	if d := by.Decide(s.weighed(p, m)); !d.Cold {
+		v.options = m.told(d.Options, s.here())
+	}
+	return v
+}
+
+// here is what is done now, as the tables name it.
+func (s situation) here() pool.Choice {
+	if s.mode == pool.Spot {
+		return pool.Choice{Mode: pool.Spot, Zone: 0}
+	}
+	return pool.Choice{Mode: s.mode, Zone: -1}
 }
 
 // guard is absolute: what is not done since the last durable checkpoint, and the longest start-up, must fit before the
@@ -139,10 +160,7 @@ func (s situation) byExpectedCost(by Oracle, p Policy, m around) verdict {
 // hold keeps a workload where it is unless leaving pays. Only between two pools can the gain be told from the expected
 // costs: that of going on on demand already has the later move in it.
 func (s situation) hold(p Policy, m around, d pool.Decision, v *verdict) {
-	here := pool.Choice{Mode: s.mode, Zone: -1}
-	if s.mode == pool.Spot {
-		here.Zone = 0
-	}
+	here := s.here()
 	stays := slices.IndexFunc(d.Options, func(o pool.Option) bool { return o.Choice == here })
 	stay := verdict{mode: s.mode, stay: true, options: mark(slices.Clone(v.options), stays)}
 	stay.why = s.told(stay.options)

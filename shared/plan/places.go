@@ -33,7 +33,7 @@ func (b *Book) places(f *fleet.Fleet, s *situation, speed float64) []place {
 		own = s.act.Offer.Pool()
 		out, most = append(out, b.riding(s, speed)), most-1
 	}
-	for _, x := range b.ranked(s.w.Spec, s.now) {
+	for _, x := range b.ranked(s.w, s.now) {
 		if x.pool == own {
 			continue
 		}
@@ -67,13 +67,13 @@ const (
 )
 
 // ranked are the cheapest pools to be had by their useful hours, best first, and then the cheapest of the others.
-func (b *Book) ranked(s *fleet.Spec, now time.Time) []place {
-	kind := suits(fleet.Spot, s)
+func (b *Book) ranked(w *fleet.Workload, now time.Time) []place {
+	kind := suits(fleet.Spot, w.Spec) + enough(w)
 	if r, known := b.ranks[kind]; known && r.now.Equal(now) {
 		return r.places
 	}
 	var up, down []place
-	for _, o := range b.fitting(fleet.Spot, s) {
+	for _, o := range b.suiting(fleet.Spot, w) {
 		x := b.place(&o.offer, o.pool, o.cost, now)
 		switch {
 		case x.zone.Up:

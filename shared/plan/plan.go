@@ -177,7 +177,7 @@ func look(f *fleet.Fleet, p Policy, w *fleet.Workload, now time.Time) situation 
 	case counted(next, p, now):
 		s.act = next
 		s.sure = runs && on.Offer.Market != fleet.Spot && !on.Order.Stop
-	case counted(on, p, now) && !on.Run.Phase.Over() && !on.Order.Stop:
+	case counted(on, p, now) && !on.Run.Phase.Over() && !leaving(on):
 		s.act = on
 	}
 	s.start, s.startMax = starts(f, p, s.act)
@@ -197,6 +197,9 @@ func look(f *fleet.Fleet, p Policy, w *fleet.Workload, now time.Time) situation 
 	}
 	return s
 }
+
+// leaving says that a run was ordered to stop for good; one that stops for a proof goes on where it is.
+func leaving(m *fleet.Instance) bool { return m.Order.Stop && m.Doubt == "" }
 
 // begun says that act does the work, and not only will.
 func (s situation) begun() bool { return s.act != nil && s.act.Run.Phase == fleet.Running }

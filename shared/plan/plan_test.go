@@ -261,6 +261,11 @@ func TestADecisionShowsEveryOptionWithItsCostItsAgeAndWhyItLost(t *testing.T) {
 	if seen["on demand"].Hourly != 3 || seen["waiting"].Hourly != 0 {
 		t.Errorf("got %+v", seen)
 	}
+	d.job.Next = "m2"
+	d.f.Machines["m2"] = &fleet.Instance{Name: "m2", Workload: "a", Offer: d.offers[2], Phase: fleet.Ordered}
+	if late := d.decide(); len(late.Options) != 4 || did(late) != "nothing" || !strings.Contains(late.Reason, "ordered or proposed: p3 spot fake/z2") {
+		t.Errorf("while a machine is ordered: %s, %s with %d options", did(late), late.Reason, len(late.Options))
+	}
 	if sc := got.Plan.Score; sc.RunnerUp == "" || !strings.Contains(sc.WhyLost, "more until done") || !strings.Contains(got.Reason, sc.RunnerUp) {
 		t.Errorf("score %+v, want the runner-up and what it would cost more", sc)
 	}

@@ -45,7 +45,7 @@ func (w *world) minutes() int { return int(w.spec.Deadline.Sub(t0)/time.Minute) 
 func draw(seed uint64) *world {
 	r := rand.New(rand.NewPCG(23, seed))
 	w := &world{rng: r, od: 3, notice: []time.Duration{0, 30 * time.Second, 2 * time.Minute, 5 * time.Minute}[r.IntN(4)], save: []time.Duration{5, 45}[r.IntN(2)] * time.Second}
-	most := []time.Duration{4, 8, 15}[r.IntN(3)] * time.Minute
+	most := []time.Duration{4, 12}[r.IntN(2)] * time.Minute
 	w.starts = time.Duration((0.4 + 0.6*r.Float64()) * float64(most))
 	w.reject = []float64{0, 0.1}[r.IntN(2)]
 	refusal := time.Duration(r.IntN(6)) * time.Minute
@@ -57,7 +57,7 @@ func draw(seed uint64) *world {
 	work := []time.Duration{2, 5, 12}[r.IntN(3)] * time.Hour
 	slack := time.Duration(float64(work) * []float64{0.1, 0.3, 0.8}[r.IntN(3)])
 	w.spec = fleet.Spec{
-		Name: "job", Work: work, Steps: int64(work / time.Second), Autonomy: fleet.Act, SaveEvery: []time.Duration{5, 20}[r.IntN(2)] * time.Minute,
+		Name: "job", Work: work, Steps: int64(work / time.Second), Autonomy: fleet.Act, SaveEvery: 10 * time.Minute,
 		Deadline: t0.Add(work + slack + w.policy.StartMax + 2*w.policy.Wake + time.Minute),
 	}
 	n := warmup + w.minutes()
@@ -74,7 +74,7 @@ func draw(seed uint64) *world {
 			}
 			age++
 			if r.Float64() < 1.0/900 {
-				rung = min(max(rung+2*r.IntN(2)-1, -2), 2)
+				rung = min(max(rung+2*r.IntN(2)-1, -1), 1)
 			}
 			z.up, z.price = append(z.up, up), append(z.price, w.od*ratio*math.Pow(1.16, float64(rung)))
 		}

@@ -25,7 +25,7 @@ func (b Boot) Script(env, more string) (string, error) {
 	}
 	var s strings.Builder
 	s.WriteString("#!/bin/sh\nset -eu\numask 077\n")
-	s.WriteString("export LOWTIDE_DIR=/var/lib/lowtide\n")
+	s.WriteString("export LOWTIDE_DIR=\"${LOWTIDE_DIR:-/var/lib/lowtide}\"\n")
 	for line := range strings.Lines(env) {
 		if k, v, ok := strings.Cut(strings.TrimRight(line, "\n"), "="); ok {
 			fmt.Fprintf(&s, "export %s=%s\n", k, quote(v))

@@ -19,8 +19,8 @@ type Caps struct {
 // Cap refuses launches beyond the caps with ErrRefusedHere, before the cloud is asked. It reckons from the cloud's own
 // list, so that a restart forgets nothing, and from what it has just bought and the list may not show yet; only a
 // purchase that is neither listed nor answered (a lost answer, or a restart, within the listing delay) is not counted.
-// A launch whose plan the list shows already is let through: it buys nothing. Offers without a known price are refused
-// while Hourly is set. now is lowtide's time.
+// A launch whose plan the list shows already is let through: it buys nothing. While Hourly is set, offers without a known
+// price are refused, and so is every launch beside a machine of ours whose price nobody knows yet. now is lowtide's time.
 func Cap(p Provider, caps Caps, now func() time.Time) Provider {
 	return &capped{Provider: p, caps: caps, now: now, recent: map[string]Machine{}}
 }
@@ -80,7 +80,11 @@ func (c *capped) check(ctx context.Context, want Request) error {
 		}
 		if m.State != Gone {
 			running++
-			hourly = hourly.Add(m.Offer.Hourly.Or(fleet.Money{}))
+			costs, known := m.Offer.Hourly.Get()
+			if !known && c.caps.Hourly.Amount.Sign() > 0 {
+				return fmt.Errorf("%w: what %s costs is not known, and the account is capped at %s an hour", ErrRefusedHere, m.ID, c.caps.Hourly)
+			}
+			hourly = hourly.Add(costs)
 		}
 	}
 	switch {

@@ -43,6 +43,7 @@ type Options struct {
 	Restore func(bytes int64) time.Duration                                           // nil: at once
 	Proof   time.Duration                                                             // what a benchmark takes
 	Bench   func(machine string, b fleet.Benchmark) (events.BenchmarkFinished, error) // nil: a pass
+	Meter   func() agent.Reading                                                      // nil: the machine's use is not read
 	Fault   func(point string) bool                                                   // asked before and after each outward act; true: the agent's process dies there
 }
 
@@ -131,10 +132,14 @@ func (m *Machine) live(call func(*agent.Agent) ([]events.Event, error)) (out []e
 		}
 	}()
 	if m.agent == nil {
-		m.agent, err = agent.New(m.o.Config, agent.Deps{
+		deps := agent.Deps{
 			Runner: runner{m}, Saver: saver{m}, Bench: bench{m}, Power: power{m}, Disk: disk{m}, Watch: watch{m},
 			Newest: m.o.Newest, Contact: m.o.Contact, Spawn: m.spawn,
-		})
+		}
+		if m.o.Meter != nil {
+			deps.Meter = meter(m.o.Meter)
+		}
+		m.agent, err = agent.New(m.o.Config, deps)
 		if err != nil {
 			return nil, err
 		}
@@ -299,6 +304,10 @@ func (p power) Off(_ context.Context, why string) error {
 	p.m.Die()
 	return nil
 }
+
+type meter func() agent.Reading
+
+func (r meter) Read(context.Context) agent.Reading { return r() }
 
 type bench struct{ m *Machine }
 

@@ -10,6 +10,7 @@ package relay
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -34,11 +35,15 @@ type Invoke func(ctx context.Context, function string, body []byte) ([]byte, err
 
 // Route is one function elsewhere.
 type Route struct {
-	fn.Function     // Handle is the relay's
-	Concurrency int // invocations at once; a fold has one, whatever stands here
+	fn.Function        // Handle is the relay's
+	Target      string // the function that is invoked, where it is not of this name: a program may hold several
+	Concurrency int    // invocations at once; a fold has one, whatever stands here
 	// Late says of a delivery that it must not be handed on any more, and what follows; nil: none is too late.
 	Late func(d fn.Delivery, now time.Time) (said events.Fact, late bool)
 }
+
+// Goal is the name of what is invoked.
+func (r Route) Goal() string { return cmp.Or(r.Target, r.Name) }
 
 // Options of a relay.
 type Options struct {
@@ -171,7 +176,7 @@ func split(batch []fn.Delivery) (parts [][]fn.Delivery) {
 // hand invokes once. What the answer does not name has failed.
 func (r *Relay) hand(ctx context.Context, route Route, part []fn.Delivery, failed fn.Failures) {
 	began := time.Now()
-	answer, err := r.ask(ctx, route.Name, part)
+	answer, err := r.ask(ctx, route.Goal(), route.Name, part)
 	r.opts.Meter.invoked(route.Name, len(part), time.Since(began), err)
 	open := map[uint64]bool{}
 	for _, d := range part {
@@ -198,14 +203,14 @@ func (r *Relay) hand(ctx context.Context, route Route, part []fn.Delivery, faile
 }
 
 // ask makes one invocation.
-func (r *Relay) ask(ctx context.Context, function string, part []fn.Delivery) (lambda.Answer, error) {
+func (r *Relay) ask(ctx context.Context, target, function string, part []fn.Delivery) (lambda.Answer, error) {
 	body, err := r.encode(function, part)
 	if err != nil {
 		return lambda.Answer{}, err
 	}
-	raw, err := r.invoke(ctx, function, body)
+	raw, err := r.invoke(ctx, target, body)
 	if err != nil {
-		return lambda.Answer{}, fmt.Errorf("invoke %s: %w", function, err)
+		return lambda.Answer{}, fmt.Errorf("invoke %s: %w", target, err)
 	}
 	answer, err := read(raw)
 	if err != nil {

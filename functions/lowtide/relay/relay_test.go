@@ -436,7 +436,7 @@ func TestEveryFunctionThatHearsHasARoute(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	want := []string{"census ", "ledger ", "notices ", "prices ", "provision aws.main.>", "provision vast.x.>", "rebalance ", "verify "}
+	want := []string{"census ", "ledger ", "notices ", "prices ", "provision aws.main.>", "provision vast.x.>", "provision-twins ", "rebalance ", "verify "}
 	if !slices.Equal(names, want) {
 		t.Errorf("routes %q, want %q", names, want)
 	}

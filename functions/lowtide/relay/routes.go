@@ -12,6 +12,7 @@ import (
 	"lowtide/functions/provision"
 	"lowtide/functions/rebalance"
 	"lowtide/functions/verify"
+	host "lowtide/shared/fn/jetstream"
 	"lowtide/shared/provider"
 )
 
@@ -25,6 +26,9 @@ func Routes(fleet string, accounts []string) ([]Route, error) {
 		{Function: prices.New("prices", []string{fleet}, nil, nil, nil, prices.Options{})},
 		{Function: ledger.New(fleet, nil)},
 		{Function: census.New("census", "", account{}, nil, nil, census.Options{})},
+	}
+	if len(accounts) > 0 {
+		routes = append(routes, Route{Function: provision.Twins("provision-twins", account{}, nil, provision.Options{}), Target: "provision"})
 	}
 	for _, a := range accounts {
 		cloud, name, ok := strings.Cut(a, "/")
@@ -43,6 +47,19 @@ func Routes(fleet string, accounts []string) ([]Route, error) {
 		f.Slow = max(f.Slow, 30*time.Second) + 15*time.Second // the function's own time, and a cold start
 	}
 	return routes, nil
+}
+
+// Consumers are the durable names under which a relay serves its routes.
+func Consumers(fleet string, accounts []string) ([]string, error) {
+	routes, err := Routes(fleet, accounts)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, r := range routes {
+		out = append(out, host.Consumer(r.Function, fleet))
+	}
+	return out, nil
 }
 
 // account is an account that is only named.

@@ -8,6 +8,7 @@ import (
 	"lowtide/functions/prices"
 	"lowtide/functions/provision"
 	"lowtide/functions/rebalance"
+	"lowtide/functions/usage"
 	"lowtide/functions/verify"
 	"lowtide/shared/fn"
 	"lowtide/shared/plan"
@@ -25,7 +26,7 @@ var policy = plan.Policy{
 func (w *World) serve() {
 	const install = "install"
 	claims, markets, objects := store.Memory(), store.Memory(), store.MemoryObjects()
-	orders, listings, books := store.Memory(), store.Memory(), store.Memory()
+	orders, listings, books, uses := store.Memory(), store.Memory(), store.Memory(), store.Memory()
 	carry := provision.Options{Now: w.Host.Now}
 	for _, made := range []func() fn.Function{
 		func() fn.Function {
@@ -34,6 +35,7 @@ func (w *World) serve() {
 		func() fn.Function {
 			return census.New("census", install, w.Cloud, claims, listings, census.Options{Now: w.Host.Now, Fleet: fleetName})
 		},
+		func() fn.Function { return usage.New(uses, usage.Options{}) },
 		func() fn.Function { return verify.New(orders, verify.Options{}) },
 		func() fn.Function {
 			return w.o.Less.hears(rebalance.New(rebalance.Config{

@@ -6,13 +6,16 @@ import (
 
 	"lowtide/functions/prices"
 	"lowtide/shared/fn/lambda"
-	"lowtide/shared/provider"
-	"lowtide/shared/provider/fake"
+	"lowtide/shared/provider/all"
 )
 
 func main() {
 	lambda.Main("prices", func(ctx context.Context, h *lambda.Host) (lambda.Handlers, error) {
-		cloud, err := fake.Dial(ctx, h.Cloud)
+		getenv, err := h.Env(ctx)
+		if err != nil {
+			return lambda.Handlers{}, err
+		}
+		accounts, err := all.Accounts(ctx, all.Options{Getenv: getenv, Now: h.Clock.Now, Dry: true}) // it only reads
 		if err != nil {
 			return lambda.Handlers{}, err
 		}
@@ -24,7 +27,7 @@ func main() {
 		if err != nil {
 			return lambda.Handlers{}, err
 		}
-		f := prices.New("prices", []string{h.Fleet}, []provider.Provider{cloud}, market, offers, prices.Options{Now: h.Clock.Now})
+		f := prices.New("prices", []string{h.Fleet}, accounts, market, offers, prices.Options{Now: h.Clock.Now})
 		return lambda.Handlers{Function: f}, nil
 	})
 }

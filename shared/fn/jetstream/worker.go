@@ -83,7 +83,10 @@ func (h *Host) worker(f fn.Function) (*worker, error) {
 		}
 		w.cfg.FilterSubjects = append(w.cfg.FilterSubjects, bus.Subject(fleet, k, key))
 	}
-	w.cfg.Durable = durable(f.Name, h.opts.Fleet, f.Key)
+	if len(w.cfg.FilterSubjects) == 1 { // alone it stands in the request's subject, where permissions can name it
+		w.cfg.FilterSubject, w.cfg.FilterSubjects = w.cfg.FilterSubjects[0], nil
+	}
+	w.cfg.Durable = Consumer(f, h.opts.Fleet)
 	w.cfg.AckPolicy = jetstream.AckExplicitPolicy
 	w.cfg.AckWait = ackWait
 	w.cfg.MaxDeliver = -1 // we count ourselves: the server gives up without a dead letter
@@ -96,6 +99,9 @@ func (h *Host) worker(f fn.Function) (*worker, error) {
 	}
 	return w, nil
 }
+
+// Consumer is the durable name under which a function is served, for one fleet or all ("").
+func Consumer(f fn.Function, fleet string) string { return durable(f.Name, fleet, f.Key) }
 
 // durable names a consumer by its function, fleet and key. Where a part has to be altered to fit, its hash keeps it apart
 // from others.

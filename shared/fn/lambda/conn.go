@@ -35,7 +35,10 @@ func (h *Host) connect() (*nats.Conn, error) {
 	}
 	if h.Secret != nil {
 		c := &credentials{read: h.Secret}
-		opts = append(opts, nats.UserJWT(c.jwt, c.sign))
+		opts = append(opts, func(o *nats.Options) error { // not nats.UserJWT, which reads the secret at once and fails for ever if it cannot
+			o.UserJWT, o.SignatureCB, o.IgnoreAuthErrorAbort = c.jwt, c.sign, true
+			return nil
+		})
 	}
 	return nats.Connect(h.NATS, opts...)
 }

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"os"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,11 +33,48 @@ import (
 
 // Handlers are what a function does with what it is given. What has no handler is refused.
 type Handlers struct {
-	Function fn.Function // messages, handed on by the relay
+	Function fn.Function   // messages, handed on by the relay
+	Others   []fn.Function // what else the relay hands to this program, by their names
 	// Direct takes the document of a service that invokes the function itself, as it came.
 	Direct func(ctx context.Context, raw []byte) ([]events.Event, error)
 	// URL takes a request to the function's URL. What it says is stored before the answer goes out.
 	URL func(ctx context.Context, r Request) (Response, []events.Event, error)
+}
+
+// Env is the environment with the settings of LOWTIDE_CLOUDS, or its secret, on top: NAME=value a line. Keys of clouds stand
+// there, not in the function's environment.
+func (h *Host) Env(ctx context.Context) (func(string) string, error) {
+	text, err := h.Setting(ctx, "LOWTIDE_CLOUDS")
+	if err != nil {
+		return nil, err
+	}
+	own := map[string]string{}
+	for i, line := range strings.Split(text, "\n") {
+		if line = strings.TrimSpace(line); line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(line, "=")
+		if !ok {
+			return nil, fmt.Errorf("LOWTIDE_CLOUDS: line %d: want NAME=value", i+1)
+		}
+		own[name] = value
+	}
+	return func(name string) string {
+		if v, ok := own[name]; ok {
+			return v
+		}
+		return h.Getenv(name)
+	}, nil
+}
+
+// named is the function of a batch.
+func (h *Handlers) named(name string) (fn.Function, bool) {
+	for _, f := range append([]fn.Function{h.Function}, h.Others...) {
+		if f.Name == name && f.Handle != nil {
+			return f, true
+		}
+	}
+	return fn.Function{}, false
 }
 
 // Make builds a function's handlers once NATS answers.
@@ -182,7 +220,9 @@ func (h *Host) batch(ctx context.Context, handlers *Handlers, payload []byte, r 
 	switch {
 	case in.Lowtide != Version:
 		return nil, fmt.Errorf("batch: version %d, this is %d", in.Lowtide, Version)
-	case in.Function != h.name || handlers.Function.Handle == nil:
+	}
+	f, ok := handlers.named(in.Function)
+	if !ok {
 		return nil, fmt.Errorf("batch: it is for %s, this is %s", in.Function, h.name)
 	}
 	out := Answer{Handled: []uint64{}}
@@ -196,17 +236,22 @@ func (h *Host) batch(ctx context.Context, handlers *Handlers, payload []byte, r 
 		good = append(good, d)
 	}
 	r.hear(good, h.Clock.Now())
-	if handlers.Function.Folds {
+	if f.Folds {
 		h.folding.Lock()
 		defer h.folding.Unlock()
 		if len(out.Failed) > 0 { // the relay has read them all: it is older or newer than this
 			good, out.Failed = nil, out.Failed[:1]
 		}
-		h.settle(&out, r, good, h.handle(ctx, handlers.Function.Handle, good, r))
+		err := h.handle(ctx, f.Handle, good, r)
+		if errors.Is(err, store.ErrConflict) {
+			// Another environment wrote since: an older version's, while a new one is brought out. The function reads again.
+			err = h.handle(ctx, f.Handle, good, r)
+		}
+		h.settle(&out, r, good, err)
 	} else {
 		for _, d := range good {
 			one := []fn.Delivery{d}
-			h.settle(&out, r, one, h.handle(ctx, handlers.Function.Handle, one, r))
+			h.settle(&out, r, one, h.handle(ctx, f.Handle, one, r))
 		}
 	}
 	return json.Marshal(out)

@@ -177,6 +177,21 @@ func TestAFoldIsHandledWholeOrNotAtAll(t *testing.T) {
 	}
 }
 
+func TestAFoldWhoseStateAnotherEnvironmentWroteReadsItAgainAtOnce(t *testing.T) {
+	s := natstest.Start(t, embedded.Options{Listen: true})
+	tries := 0
+	h := host(t, settings(s, address(t, s)), lambda.Handlers{Function: fn.Fold("x", 8, []events.Kind{"machine.heard"},
+		func(context.Context, []fn.Delivery) ([]events.Event, error) {
+			if tries++; tries == 1 {
+				return nil, fmt.Errorf("save: %w", store.ErrConflict)
+			}
+			return nil, nil
+		})})
+	if a := invoke(t, h, batch(t, 1, 2)); len(a.Handled) != 2 || tries != 2 {
+		t.Errorf("answer %+v after %d tries, want all after two", a, tries)
+	}
+}
+
 func TestWhatIsNotForThisFunctionIsRefused(t *testing.T) {
 	s := natstest.Start(t, embedded.Options{Listen: true})
 	h := host(t, settings(s, address(t, s)), lambda.Handlers{Function: hear(func(context.Context, events.MachineHeard) ([]events.Event, error) { return nil, nil })})
@@ -487,6 +502,22 @@ func TestABadEnvironmentIsRefusedInOneLine(t *testing.T) {
 	s, err := lambda.FromEnv(func(k string) string { return good[k] })
 	if err != nil || !s.Dry {
 		t.Errorf("%+v, %v; want a dry run unless it is told otherwise", s, err)
+	}
+}
+
+func TestSettingsOfCloudsLieOnTopOfTheEnvironment(t *testing.T) {
+	s := natstest.Start(t, embedded.Options{Listen: true})
+	set := settings(s, address(t, s))
+	env := map[string]string{"A": "1", "B": "2", "LOWTIDE_CLOUDS": "# keys\nB=3\n\nC=x=y\n"}
+	set.Getenv = func(k string) string { return env[k] }
+	h := host(t, set, lambda.Handlers{})
+	get, err := h.Env(t.Context())
+	if err != nil || get("A")+get("B")+get("C") != "13x=y" {
+		t.Errorf("reads %v, want what lies on top: %v", get != nil, err)
+	}
+	env["LOWTIDE_CLOUDS"] = "B"
+	if _, err := h.Env(t.Context()); err == nil || !strings.Contains(err.Error(), "line 1") {
+		t.Errorf("%v, want the line that is wrong", err)
 	}
 }
 

@@ -29,6 +29,7 @@ import (
 //	tflops fp64_tflops noise bandwidth_gbs pcie_gbs peer_gbs peers                            what it does
 //	slow_share slow_after                                  begins at that share of its rate, full after so many products
 //	clock max_clock power_w default_w enforced_w temperature reasons pcie_gen links           what NVML reads; links and
+//	sm tensor dram pcie_mbs busy_memory                   percent and MB/s of its use; sm left out: no counters
 //	links_active link_mbps ecc mig slice virtual mps processes busy                           mig left out: not supported
 //	uncorrected uncorrected_grows remapped remap_pending remap_failed retired                 error counters
 //	lost_after (multiplications) handle (NVML's refusal) nvml_error blas_create blas_gemm     failures; blas_double of FP64

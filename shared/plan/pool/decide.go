@@ -232,7 +232,7 @@ func (c Case) relay(v View, options []Option) {
 // weigh prices the actions for one zone, and says what a unit of the prices is in $.
 func (c Case) weigh(ctx context.Context, zone Zone, m moment, get func(context.Context, key) (*table, error)) (costs, float64, error) {
 	h := c.horizon(zone)
-	m.left = math.Min(m.left, c.Work+h.delay+float64(h.slack)*h.step) // more slack than a table knows is worth no more
+	m.left = math.Min(m.left, c.Work+h.delay+math.Min(float64(h.slack)*h.step*15/16, 12*3600+4*c.Work)) // more is worth no more
 	i := bucket(fineAges, zone.steps(h.step))
 	if zone.Up {
 		i += len(fineAges)

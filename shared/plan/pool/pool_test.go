@@ -317,6 +317,23 @@ func TestDecisionsFollowAgePriceAndTime(t *testing.T) {
 	}
 }
 
+func TestMoreSlackNeverCostsMore(t *testing.T) {
+	tables := pool.Solving{Tables: pool.NewTables(256 << 20)}
+	for _, work := range []float64{1, 4, 30} {
+		last := math.Inf(1)
+		for slack := 0.5; slack < 400; slack *= 1.2 {
+			c := ordinary()
+			c.Work, c.Left = work*3600, (work+slack)*3600+c.Delay
+			d := tables.Decide(c)
+			cost := d.Options[0].Cost
+			if cost > last*1.02+0.01 || cost > 3*(work+0.4) {
+				t.Errorf("%g h of work and %.1f h of slack: %.3f, with less slack %.3f, on demand %.3f", work, slack, cost, last, 3*work)
+			}
+			last = cost
+		}
+	}
+}
+
 func TestMemoryKnowsAgeAndLevel(t *testing.T) {
 	var m pool.Memory
 	if got := m.Level(); math.Abs(got-0.6) > 1e-9 {

@@ -73,7 +73,7 @@ func newTable(h horizon, c chain) *table {
 	for x := 0; x < h.near*h.fine; x++ {
 		t.grid = append(t.grid, float64(x)*h.step/float64(h.fine))
 	}
-	for x := h.near; x <= max(h.slack, h.near+1); x += h.gap(x) {
+	for x, last := h.near, max(h.slack, h.near+1); x <= last; x += max(1, min(h.gap(x), last-x)) { // the last is kept
 		t.grid = append(t.grid, float64(x)*h.step)
 	}
 	t.block = make([]int32, h.left+1)

@@ -24,11 +24,20 @@ func (t *table) read(slot int, left, x float64) float64 {
 	left = math.Min(math.Max(left, 0), float64(t.left))
 	lo := t.before(left)
 	f := (left - float64(t.kept[lo])) / float64(t.kept[lo+1]-t.kept[lo])
-	at, g := t.place(x)
-	a, b := t.row(t.kept[lo], slot), t.row(t.kept[lo+1], slot)
-	below := float64(a[at])*(1-g) + float64(a[at+1])*g
-	above := float64(b[at])*(1-g) + float64(b[at+1])*g
-	return below*(1-f) + above*f
+	below, above := x, x
+	if t.thin && left*t.step-t.delay-x < x {
+		// Less work than slack: between kept times the same work is the better guide, since at the same slack one of
+		// them may have none left.
+		below, above = x-(left-float64(t.kept[lo]))*t.step, x+(float64(t.kept[lo+1])-left)*t.step
+	}
+	return t.at(t.kept[lo], slot, below)*(1-f) + t.at(t.kept[lo+1], slot, above)*f
+}
+
+// at interpolates a slot at a kept time left.
+func (t *table) at(left, slot int, x float64) float64 {
+	i, g := t.place(x)
+	row := t.row(left, slot)
+	return float64(row[i])*(1-g) + float64(row[i+1])*g
 }
 
 // before is the last kept time left at or before left, but one with another after it.

@@ -189,6 +189,9 @@ func (a *AWS) purchase(r *region, want provider.Request, image, script string, d
 		p := "BlockDeviceMapping." + strconv.Itoa(i+1) + "."
 		v.Set(p+"DeviceName", d.Device)
 		v.Set(p+"Ebs.DeleteOnTermination", "true")
+		if d.EBS.Size > 0 {
+			v.Set(p+"Ebs.VolumeSize", strconv.Itoa(d.EBS.Size))
+		}
 	}
 	tagged := []string{"instance", "volume", "network-interface"}
 	if o.Market == fleet.Spot {
@@ -211,9 +214,11 @@ func (a *AWS) purchase(r *region, want provider.Request, image, script string, d
 	return v, nil
 }
 
-// bootPrelude is what only the machine knows. Its own notices are read by the agent with the metadata's tokens.
+// bootPrelude is what only the machine knows, and where its own notices are, which the agent reads.
 const bootPrelude = `token=$(curl -fsS -X PUT -H 'X-aws-ec2-metadata-token-ttl-seconds: 300' http://169.254.169.254/latest/api/token)
 export LOWTIDE_ID="$(curl -fsS -H "X-aws-ec2-metadata-token: $token" http://169.254.169.254/latest/meta-data/instance-id)"
+export LOWTIDE_METADATA=http://169.254.169.254/latest/meta-data/spot/instance-action
+export LOWTIDE_METADATA_TOKEN=http://169.254.169.254/latest/api/token
 `
 
 // List implements provider.Provider: the machines of every configured region, also those that ended within the hour.
@@ -243,9 +248,6 @@ func (a *AWS) instances(ctx context.Context, region string, v url.Values, each f
 
 // machine reads an instance and remembers its region.
 func (a *AWS) machine(r *region, i instance) provider.Machine {
-	a.mu.Lock()
-	a.where[i.ID] = r.code
-	a.mu.Unlock()
 	zone := cmp.Or(i.Placement.ZoneID, r.id(i.Placement.Zone))
 	o := fleet.Offer{
 		Cloud: Cloud, Account: a.s.Account, Region: r.code, Zone: zone, Type: i.Type, Market: fleet.OnDemand,
@@ -256,6 +258,10 @@ func (a *AWS) machine(r *region, i instance) provider.Machine {
 	case "capacity-block":
 		o.Market = fleet.Reserved
 	}
+	a.mu.Lock()
+	a.where[i.ID] = r.code
+	o = r.priced(o)
+	a.mu.Unlock()
 	m := provider.Machine{ID: i.ID, Labels: provider.FromTags(i.tags()), Offer: o, Since: i.Launched.UTC()}
 	m.State, m.Why = i.state()
 	if m.State == provider.Gone {

@@ -24,6 +24,8 @@ type region struct {
 	zones map[string]string // name to id, of whole zones
 	disks map[string][]disk // by image
 
+	quoted map[string]fleet.Offer // by pool, as last offered: a listing tells no price
+
 	read   time.Time // when the rest was
 	types  map[string]provider.Card
 	counts map[string]int
@@ -116,7 +118,7 @@ func (a *AWS) disks(ctx context.Context, r *region, image string) ([]disk, error
 // offers is what one region sells.
 func (a *AWS) offers(ctx context.Context, code string) ([]fleet.Offer, error) {
 	r, err := a.catalogue(ctx, code)
-	if err != nil || len(r.types) == 0 {
+	if err != nil {
 		return nil, err
 	}
 	var out []fleet.Offer
@@ -138,7 +140,33 @@ func (a *AWS) offers(ctx context.Context, code string) ([]fleet.Offer, error) {
 		return nil, err
 	}
 	blocks, err := a.blocks(ctx, r)
-	return append(append(out, spot...), blocks...), err
+	if err != nil {
+		return nil, err
+	}
+	out = append(append(out, spot...), blocks...)
+	quoted := map[string]fleet.Offer{}
+	for _, o := range out {
+		quoted[o.Pool()] = o
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	r.quoted = quoted
+	return out, nil
+}
+
+// priced gives a listed machine its GPUs and the price of its pool as last offered; spot that is not offered any more
+// counts as on demand, so that no cap is fooled.
+func (r *region) priced(o fleet.Offer) fleet.Offer {
+	q, ok := r.quoted[o.Pool()]
+	if !ok && o.Market == fleet.Spot {
+		dear := o
+		dear.Market = fleet.OnDemand
+		q, ok = r.quoted[dear.Pool()]
+	}
+	if ok {
+		o.Price, o.Hourly, o.GPU, o.GPUs, o.Form, o.Memory = q.Price, q.Hourly, q.GPU, q.GPUs, q.Form, q.Memory
+	}
+	return o
 }
 
 func (a *AWS) offer(r *region, kind, zone string, m fleet.Market, p fleet.Price) fleet.Offer {
@@ -182,7 +210,13 @@ func (a *AWS) catalogue(ctx context.Context, code string) (*region, error) {
 	if err != nil {
 		return nil, err
 	}
-	ask = url.Values{"LocationType": {"availability-zone-id"}, "Filter.1.Name": {"instance-type"}, "Filter.1.Value.1": {"p*"}, "Filter.1.Value.2": {"g*"}, "MaxResults": {"1000"}}
+	if len(n.types) == 0 {
+		return nil, fmt.Errorf("%w: it lists no machine with a GPU", provider.ErrUnavailable)
+	}
+	ask = url.Values{"LocationType": {"availability-zone-id"}, "Filter.1.Name": {"instance-type"}, "MaxResults": {"1000"}}
+	for i, kind := range fleet.Sorted(n.types) {
+		ask.Set("Filter.1.Value."+strconv.Itoa(i+1), kind) // under EC2's limit of 200 values
+	}
 	err = a.wire.pages(ctx, code, "DescribeInstanceTypeOfferings", ask, func() paged { return &offeringsPage{} }, func(p paged) {
 		for _, o := range p.(*offeringsPage).Offerings {
 			if _, ok := n.types[o.Type]; ok && r.name(o.Location) != "" {

@@ -47,6 +47,7 @@ func (v Vendor) faults(t *testing.T) {
 		"FiftyForeignMachines":            fifty,
 		"TheAccountsLimit":                quota,
 		"AMarketThatWasNotAskedForIsSaid": swapped,
+		"AHostToAvoidIsNotBoughtFrom":     avoided,
 		"NothingIsLeftAfterAnEnd":         leftovers,
 		"ADryRunReadsAndNeverWrites":      dry,
 		"ACancelledCallIsOfTheClosedList": cancelled,
@@ -297,6 +298,34 @@ func swapped(t *testing.T, v Vendor) {
 	}
 	if m.Offer.Market != fleet.OnDemand {
 		t.Errorf("an on-demand machine was sold for spot, and is told as %s", m.Offer.Market)
+	}
+}
+
+func avoided(t *testing.T, v Vendor) {
+	b := v.open(t, nil)
+	if !b.Traits().Marketplace {
+		t.Log("its machines are the cloud's own")
+		return
+	}
+	m, err := b.Launch(t.Context(), b.order(t, "p1"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Offer.Host == "" {
+		t.Fatalf("a marketplace's machine without its host: %+v", m.Offer)
+	}
+	b.pass(b.Traits().ListingDelay)
+	if got := list(t, b)[m.ID].Offer.Host; got != m.Offer.Host {
+		t.Errorf("listed at host %q, bought from %q", got, m.Offer.Host)
+	}
+	want := b.order(t, "p2")
+	want.Offer, want.Avoid = m.Offer, []string{m.Offer.Host, "nobody"}
+	again, err := b.Launch(t.Context(), want)
+	if err == nil && again.Offer.Host == m.Offer.Host {
+		t.Errorf("bought from %s again", m.Offer.Host)
+	}
+	if err != nil {
+		b.wants(t, "launch", err, provider.ErrNoCapacity)
 	}
 }
 

@@ -4,6 +4,8 @@
 // rented now and the number of them: single machines come and go within seconds, so Launch searches again and takes the
 // cheapest that costs no more than was planned.
 //
+// A host, to lowtide, is one box (the market's machine_id): what failed its benchmark is not rented again.
+//
 // The market knows no tokens and gives no notice. Every rent carries our labels from its first moment; Launch looks for
 // the label before it buys, and callers list twice after a lost answer. A bid that is too low is answered with an error
 // and a stopped machine, whose disk bills: it is destroyed at once. A machine that was outbid is listed as stopped.
@@ -244,10 +246,14 @@ func (v *Vast) launch(ctx context.Context, want provider.Request) (none provider
 	}
 	q := v.filter(want.Offer.Market)
 	q["gpu_name"], q["num_gpus"] = is("eq", gpu), is("eq", n)
+	if len(want.Avoid) > 0 {
+		q["machine_id"] = is("notin", numbers(want.Avoid))
+	}
 	asks, err := v.wire.search(ctx, q)
 	if err != nil {
 		return none, fmt.Errorf("search: %w", err)
 	}
+	asks = slices.DeleteFunc(asks, func(a ask) bool { return slices.Contains(want.Avoid, host(a.Box)) })
 	if len(asks) == 0 {
 		if err := v.known(ctx, gpu); err != nil {
 			return none, err
@@ -275,6 +281,9 @@ func (v *Vast) buy(ctx context.Context, want provider.Request, asks []ask, scrip
 	tries := 0
 	for _, a := range v.cheapest(asks, want.Offer) {
 		price, _ := v.price(a, want.Offer.Market)
+		if slices.Contains(want.Avoid, strconv.FormatInt(a.Box, 10)) {
+			continue
+		}
 		if now.Sub(v.taken[a.ID]) < takenFor || most.Sign() > 0 && price.GreaterThan(most) {
 			continue
 		}
@@ -327,7 +336,7 @@ func (v *Vast) readBack(ctx context.Context, id int64, want provider.Request, a 
 		return m
 	}
 	o, _ := v.offer(a, want.Offer.Market)
-	o.Stock = fleet.Maybe[int]{}
+	o.Stock, o.Host = fleet.Maybe[int]{}, host(a.Box)
 	return provider.Machine{ID: strconv.FormatInt(id, 10), Labels: want.Labels, State: provider.Pending, Offer: o, Since: v.s.Now().UTC()}
 }
 
@@ -362,7 +371,7 @@ func (v *Vast) machine(r row) provider.Machine {
 		ID: strconv.FormatInt(r.ID, 10), Labels: provider.FromText(r.Label), Since: moment(r.Start),
 		Offer: fleet.Offer{
 			Cloud: Cloud, Account: v.s.Account, Region: country(r.Place), Type: kind(r.GPU, r.GPUs, card.Memory), Market: market,
-			GPU: card.Model, GPUs: r.GPUs, Form: card.Form, Memory: card.Memory, Marketplace: true,
+			GPU: card.Model, GPUs: r.GPUs, Form: card.Form, Memory: card.Memory, Marketplace: true, Host: host(r.Box),
 		},
 	}
 	if r.Total.Valid && r.Total.Decimal.Sign() > 0 {
@@ -371,6 +380,25 @@ func (v *Vast) machine(r row) provider.Machine {
 	}
 	m.State, m.Why = r.state()
 	return m
+}
+
+// numbers are the market's ids of machines; what is none of its ids is nothing to avoid.
+func numbers(hosts []string) []int64 {
+	out := []int64{}
+	for _, h := range hosts {
+		if n, err := strconv.ParseInt(h, 10, 64); err == nil {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// host names a stranger's machine, so that a bad one is not rented again; "" where the market does not tell.
+func host(box int64) string {
+	if box == 0 {
+		return ""
+	}
+	return strconv.FormatInt(box, 10)
 }
 
 func moment(epoch float64) time.Time {

@@ -597,9 +597,37 @@ EXPORT int nvmlDeviceGetMPSComputeRunningProcesses_v3(card *c, unsigned *n, void
 EXPORT int nvmlDeviceGetUtilizationRates(card *c, unsigned *v) {
 	ANSWER(c);
 	if (number(c->j, "mig", 0)) return unsupported;
-	v[0] = (unsigned)number(c->j, "busy", 0), v[1] = 0;
+	v[0] = (unsigned)number(c->j, "busy", 0), v[1] = (unsigned)number(c->j, "busy_memory", 0);
 	return 0;
 }
+
+EXPORT int nvmlDeviceGetPcieThroughput(card *c, int kind, unsigned *v) { (void)kind; OPTIONAL(c, "pcie_mbs"); *v = (unsigned)(number(c->j, "pcie_mbs", 0) * 512); return 0; }
+
+// The counters of Hopper and later. A sample is only when it was taken; what is said of two of them are the card's fields,
+// and nothing of two that are less than 100 ms apart.
+typedef struct { unsigned version, is; } gpm_support;
+typedef struct { card *c; double at; } gpm_sample;
+typedef struct { unsigned id; int ret; double value; const char *names[3]; } gpm_metric;
+typedef struct { unsigned version, n; gpm_sample *from, *to; gpm_metric metrics[]; } gpm_get;
+
+#ifndef OLD_LIBRARY
+EXPORT int nvmlGpmQueryDeviceSupport(card *c, gpm_support *s) { ANSWER(c); s->is = member(c->j, "sm") != NULL; return 0; }
+EXPORT int nvmlGpmSampleAlloc(gpm_sample **s) { *s = calloc(1, sizeof **s); return 0; }
+EXPORT int nvmlGpmSampleFree(gpm_sample *s) { free(s); return 0; }
+EXPORT int nvmlGpmSampleGet(card *c, gpm_sample *s) { ANSWER(c); s->c = c, s->at = now(); return 0; }
+EXPORT int nvmlGpmMetricsGet(gpm_get *g) {
+	card *c = g->to->c;
+	if (g->version != 1 || g->from->c != c || g->to->at - g->from->at < 0.1) return 2;
+	ANSWER(c);
+	for (unsigned i = 0; i < g->n; i++) {
+		gpm_metric *m = &g->metrics[i];
+		const char *field = m->id == 2 ? "sm" : m->id == 5 ? "tensor" : m->id == 10 ? "dram" : m->id == 20 || m->id == 21 ? "pcie_mbs" : NULL;
+		m->ret = field ? ok : unsupported;
+		m->value = field ? number(c->j, field, 0) / (m->id >= 20 ? 2 : 1) : 0;
+	}
+	return 0;
+}
+#endif
 
 EXPORT int nvmlDeviceGetTotalEccErrors(card *c, int kind, int counter, unsigned long long *v) {
 	ANSWER(c);

@@ -146,7 +146,7 @@ var takes = map[string][]string{
 	"RunInstances": {
 		"ImageId", "InstanceType", "MinCount", "MaxCount", "ClientToken", "UserData", "InstanceInitiatedShutdownBehavior", "SubnetId",
 		"MetadataOptions.HttpTokens", "MetadataOptions.HttpPutResponseHopLimit", "Placement.AvailabilityZone", "SecurityGroupId.#",
-		"IamInstanceProfile.Name", "BlockDeviceMapping.#.DeviceName", "BlockDeviceMapping.#.Ebs.DeleteOnTermination",
+		"IamInstanceProfile.Name", "BlockDeviceMapping.#.DeviceName", "BlockDeviceMapping.#.Ebs.DeleteOnTermination", "BlockDeviceMapping.#.Ebs.VolumeSize",
 		"InstanceMarketOptions.MarketType", "InstanceMarketOptions.SpotOptions.SpotInstanceType",
 		"InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior", "TagSpecification.#.ResourceType",
 		"TagSpecification.#.Tag.#.Key", "TagSpecification.#.Tag.#.Value",

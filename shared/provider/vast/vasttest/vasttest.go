@@ -40,7 +40,7 @@ func Market() fake.Config {
 
 // Server is one account. It is an http.Handler.
 type Server struct {
-	*http.ServeMux
+	mux   *http.ServeMux
 	cloud *fake.Cloud
 	knobs *fake.Knobs
 
@@ -50,20 +50,27 @@ type Server struct {
 	labels  map[string]string // as they were sent, by the fake cloud's id
 	env     map[string]map[string]string
 	stopped map[string]bool
+	boxes   map[string]int64
 }
 
 // New makes a stand-in of an account at c.
 func New(c *fake.Cloud, k *fake.Knobs) *Server {
 	s := &Server{
-		ServeMux: http.NewServeMux(), cloud: c, knobs: k, tried: map[string]int{}, asks: map[int64]fleet.Offer{},
-		labels: map[string]string{}, env: map[string]map[string]string{}, stopped: map[string]bool{},
+		mux: http.NewServeMux(), cloud: c, knobs: k, tried: map[string]int{}, asks: map[int64]fleet.Offer{},
+		labels: map[string]string{}, env: map[string]map[string]string{}, stopped: map[string]bool{}, boxes: map[string]int64{},
 	}
-	s.HandleFunc("POST /api/v0/bundles/", s.search)
-	s.HandleFunc("PUT /api/v0/asks/{id}/", s.private(s.create))
-	s.HandleFunc("GET /api/v1/instances/", s.private(s.list))
-	s.HandleFunc("GET /api/v0/instances/{id}/", s.private(s.one))
-	s.HandleFunc("DELETE /api/v0/instances/{id}/", s.private(s.destroy))
+	s.mux.HandleFunc("POST /api/v0/bundles/", s.search)
+	s.mux.HandleFunc("PUT /api/v0/asks/{id}/", s.private(s.create))
+	s.mux.HandleFunc("GET /api/v1/instances/", s.private(s.list))
+	s.mux.HandleFunc("GET /api/v0/instances/{id}/", s.private(s.one))
+	s.mux.HandleFunc("DELETE /api/v0/instances/{id}/", s.private(s.destroy))
 	return s
+}
+
+// ServeHTTP implements http.Handler. Answers are JSON unless they say otherwise.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	s.mux.ServeHTTP(w, r)
 }
 
 // Outbid stops a machine as the market does when somebody bids more: it stays, and its disk bills.
@@ -124,7 +131,9 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request) {
 	rows := []map[string]any{}
 	for _, o := range offers {
 		if o.Market == market && o.Stock.Or(1) > 0 && matches(q["gpu_name"], o.GPU) && matches(q["num_gpus"], float64(o.GPUs)) {
-			rows = append(rows, s.ask(o, offers, storage))
+			if row := s.ask(o, offers, storage); !barred(q["machine_id"], row["machine_id"]) {
+				rows = append(rows, row)
+			}
 		}
 	}
 	answer(w, map[string]any{"offers": rows})
@@ -133,15 +142,22 @@ func (s *Server) search(w http.ResponseWriter, r *http.Request) {
 // matches judges {"eq": v}, the one condition that the stand-in applies; no condition matches all.
 func matches(cond, is any) bool {
 	c, ok := cond.(map[string]any)
-	return !ok || c["eq"] == nil || c["eq"] == is
+	return !ok || c["eq"] == nil || fmt.Sprint(c["eq"]) == fmt.Sprint(is) // the vendor's client sends numbers as text
+}
+
+// barred judges {"notin": [v, …]}.
+func barred(cond, is any) bool {
+	c, _ := cond.(map[string]any)
+	list, _ := c["notin"].([]any)
+	return slices.ContainsFunc(list, func(v any) bool { return fmt.Sprint(v) == fmt.Sprint(is) })
 }
 
 func (s *Server) ask(o fleet.Offer, all []fleet.Offer, storage float64) map[string]any {
 	s.mu.Lock()
-	id := int64(20000000)
+	id, box := int64(20000000), int64(90000)
 	for i, x := range all {
 		if x.Pool() == o.Pool() {
-			id += int64(i) * 1000
+			id, box = id+int64(i)*1000, box+int64(i)
 		}
 	}
 	id += int64(s.tried[o.Pool()])
@@ -159,7 +175,7 @@ func (s *Server) ask(o fleet.Offer, all []fleet.Offer, storage float64) map[stri
 	}
 	disk := storage * 0.15 / 730
 	return map[string]any{
-		"id": id, "ask_contract_id": id, "machine_id": id + 70000, "host_id": 50001, "gpu_name": o.GPU, "num_gpus": o.GPUs,
+		"id": id, "ask_contract_id": id, "machine_id": box, "host_id": 50001, "gpu_name": o.GPU, "num_gpus": o.GPUs,
 		"gpu_ram": gb(o.Type)*1024 - 13, "dph_base": base, "dph_total": round(base + disk), "min_bid": bid, "is_bid": o.Market == fleet.Spot,
 		"storage_cost": 0.15, "storage_total_cost": round(disk), "inet_up_cost": 0.004, "inet_down_cost": 0.002,
 		"credit_discount_max": 0.4, "reliability2": 0.992, "duration": 5.3e6, "end_date": 1893456000, "geolocation": "Somewhere, " + o.Zone,
@@ -233,7 +249,7 @@ func (s *Server) create(w http.ResponseWriter, r *http.Request) {
 	if bill := s.cloud.Bill(); len(bill) > 0 { // also when the answer is lost
 		if last := bill[len(bill)-1]; last.Labels == labels {
 			s.mu.Lock()
-			s.labels[last.ID], s.env[last.ID] = in.Label, in.Env
+			s.labels[last.ID], s.env[last.ID], s.boxes[last.ID] = in.Label, in.Env, 90000+(id-20000000)/1000
 			s.mu.Unlock()
 		}
 	}
@@ -317,7 +333,7 @@ func (s *Server) row(m provider.Machine) map[string]any {
 		"id": number(m.ID), "label": label, "actual_status": actual, "intended_status": intended, "cur_state": intended, "next_state": intended,
 		"is_bid": m.Offer.Market == fleet.Spot, "dph_base": m.Offer.Price.Amount.Float(), "dph_total": m.Offer.Price.Amount.Float() + 0.01,
 		"gpu_name": m.Offer.GPU, "num_gpus": m.Offer.GPUs, "gpu_ram": gb(m.Offer.Type)*1024 - 13, "geolocation": "Somewhere, " + m.Offer.Zone,
-		"start_date": float64(m.Since.UnixMicro()) / 1e6, "end_date": 2034617753.0, "machine_id": 178, "extra_env": env, "status_msg": nil,
+		"start_date": float64(m.Since.UnixMicro()) / 1e6, "end_date": 2034617753.0, "machine_id": s.boxes[m.ID], "extra_env": env, "status_msg": nil,
 		"ssh_host": "ssh.example", "ssh_port": 10882, "min_bid": 0.02, "cpu_cores": nil,
 	}
 }
@@ -340,6 +356,7 @@ func (s *Server) sayNo(w http.ResponseWriter, err error) {
 		w.WriteHeader(http.StatusTooManyRequests)
 		fmt.Fprint(w, "API requests too frequent: endpoint threshold=4.5")
 	case errors.Is(err, provider.ErrUnavailable):
+		w.Header().Set("Content-Type", "text/html")
 		w.WriteHeader(http.StatusServiceUnavailable)
 		fmt.Fprint(w, "<html>upstream</html>")
 	case errors.Is(err, provider.ErrDenied):
@@ -356,7 +373,6 @@ func (s *Server) sayNo(w http.ResponseWriter, err error) {
 }
 
 func refuse(w http.ResponseWriter, status int, code, msg string) {
-	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
 	answer(w, map[string]any{"success": false, "error": code, "msg": msg})
 }

@@ -1,0 +1,106 @@
+package all_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"lowtide/shared/fleet"
+	"lowtide/shared/provider"
+	"lowtide/shared/provider/all"
+)
+
+func env(kv map[string]string) func(string) string { return func(k string) string { return kv[k] } }
+
+func find(t *testing.T, name string, list []all.Cloud) all.Cloud {
+	t.Helper()
+	for _, c := range list {
+		if c.Name == name {
+			return c
+		}
+	}
+	t.Fatalf("%s is not among %d clouds", name, len(list))
+	return all.Cloud{}
+}
+
+func TestEveryCloudIsOpenOrSkippedWithOneLine(t *testing.T) {
+	list, err := all.Open(t.Context(), all.Options{Getenv: env(nil)})
+	if err != nil || len(list) != len(all.Names()) || len(list) != 9 {
+		t.Fatalf("got %d clouds and %v", len(list), err)
+	}
+	for _, c := range list {
+		if c.Provider != nil || c.Skipped == "" || strings.Contains(c.Skipped, "\n") {
+			t.Errorf("%s without settings: %+v", c.Name, c)
+		}
+	}
+}
+
+func TestWhatALaunchLacksIsSaidAndOffersWorkWithoutIt(t *testing.T) {
+	list, err := all.Open(t.Context(), all.Options{Getenv: env(map[string]string{
+		"VAST_API_KEY": "k", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1",
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := find(t, "vast", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_VAST_IMAGE" {
+		t.Errorf("vast: %+v", c)
+	}
+	if c := find(t, "aws", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_AWS_IMAGE" {
+		t.Errorf("aws: %+v", c)
+	}
+	if c := find(t, "aws", list); c.Provider.Traits().Dry {
+		t.Error("a real account says that it is dry")
+	}
+	list, err = all.Open(t.Context(), all.Options{Dry: true, Only: []string{"vast"}, Getenv: env(map[string]string{"VAST_API_KEY": "k", "VAST_URL": "http://127.0.0.1:1"})})
+	if err != nil || len(list) != 1 || !list[0].Provider.Traits().Dry {
+		t.Fatalf("dry: %+v and %v", list, err)
+	}
+	if err := list[0].Provider.End(t.Context(), "1"); !errors.Is(err, provider.ErrRefusedHere) {
+		t.Errorf("an end in a dry run: %v", err)
+	}
+}
+
+func TestWrongSettingsHaveALineEachAndNoSecret(t *testing.T) {
+	_, err := all.Open(t.Context(), all.Options{Getenv: env(map[string]string{
+		"VAST_API_KEY": "s3cret", "LOWTIDE_VAST_DISK": "-5", "LOWTIDE_CAP_HOURLY": "much", "LOWTIDE_MIRROR_SHA256_AMD64": "abc",
+	})})
+	if err == nil {
+		t.Fatal("wrong settings are taken")
+	}
+	for _, name := range []string{"LOWTIDE_VAST_DISK", "LOWTIDE_CAP_HOURLY", "LOWTIDE_MIRROR_SHA256_AMD64"} {
+		if strings.Count(err.Error(), name) != 1 {
+			t.Errorf("%s is not named once in %q", name, err)
+		}
+	}
+	if strings.Contains(err.Error(), "s3cret") {
+		t.Errorf("a secret in %q", err)
+	}
+	if _, err := all.Open(t.Context(), all.Options{Getenv: env(nil), Only: []string{"gcp"}}); err == nil {
+		t.Error("an unknown cloud is opened")
+	}
+}
+
+func TestAPriceBookIsReadWholeOrRefusedLineByLine(t *testing.T) {
+	b, err := all.ReadBook("b", []byte("rates: {as_of: 2026-11-30, CNY: 0.14}\ndeals: [{cloud: aws, type: 'p5*', times: 0.82, vat: 0.19, until: 2027-01-01}]\n"+
+		"prices: [{cloud: lambdalabs, region: us-east-1, type: gpu_8x_h100, gpu: H100 SXM5, gpus: 8, market: reserved, price: 12000 USD/month, term: 1y, as_of: 2026-11-01, source: contract}]\n"))
+	if err != nil || len(b.Deals) != 1 || len(b.Prices) != 1 {
+		t.Fatalf("got %+v and %v", b, err)
+	}
+	if o := b.Prices[0]; o.GPU != "H100" || o.Form != "SXM5" || o.Term.Hours() != 8760 || o.Price.Per != fleet.PerMonth || o.Quoted.IsZero() {
+		t.Errorf("read %+v", o)
+	}
+	for _, c := range []struct{ text, want string }{
+		{"rates: {CNY: 0.14}", "as_of"},
+		{"rates: {as_of: 2026-11-30, CNY: 0}", "CNY"},
+		{"deals: [{times: 0}]", "times"},
+		{"deals: [{market: free}]", "market"},
+		{"prices: [{cloud: a, region: r, type: t, market: spot, price: 5, as_of: 2026-11-01, source: s}]", "price"},
+		{"prices: [{cloud: a, region: r, type: t, market: spot, price: 5 CNY/hour, source: s}]", "as_of"},
+		{"price: []", "unknown field"},
+		{"[", "b:"},
+	} {
+		if _, err := all.ReadBook("b", []byte(c.text)); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: got %v, want %q named", c.text, err, c.want)
+		}
+	}
+}
