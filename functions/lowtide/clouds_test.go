@@ -49,7 +49,7 @@ func twoClouds(t *testing.T, rented bool) (ec2, market *fake.Cloud, vast *vastte
 // start runs a daemon at both clouds and asks for eight A100s.
 func start(t *testing.T) *deck {
 	t.Helper()
-	f := runFlags{state: t.TempDir(), clouds: []string{"aws", "vast"}, lease: 6 * time.Hour}
+	f := runFlags{state: t.TempDir(), clouds: []string{"aws", "vast"}, lease: 6 * time.Hour, ask: askFlags{otherwise: "reject"}}
 	m, err := f.market(t.Context())
 	if err != nil {
 		t.Fatal(err)
