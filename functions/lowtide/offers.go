@@ -361,7 +361,7 @@ func (s *shop) fromState(ctx context.Context, state string, k *known) ([]fleet.O
 		return nil, err
 	}
 	defer c.nc.Close()
-	b, err := store.Open(ctx, c.js, marketBucket, 1)
+	b, err := store.Bind(ctx, c.js, marketBucket)
 	if err != nil {
 		return nil, nobody(err)
 	}

@@ -2,10 +2,8 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"fmt"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -71,7 +69,7 @@ func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
 	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told, ask: o.ask}
 	door := door{}
 	if o.durable {
-		r.era = strings.ToLower(rand.Text()[:4])
+		r.era = rebalance.NewEra()
 		if door, err = readDoor(o.dir); err != nil {
 			return nil, err
 		}

@@ -12,6 +12,7 @@ import (
 	"lowtide/functions/notify/dingtalk"
 	"lowtide/functions/notify/notifytest"
 	"lowtide/shared/fleet"
+	"lowtide/shared/fn"
 )
 
 func titles(b *notifytest.Board) (all []string) {
@@ -291,5 +292,47 @@ func TestWhatWasOverBeforeSomebodyListenedIsNotToldAsNews(t *testing.T) {
 	d.pass(time.Minute)
 	if got := interrupted(&s.Board); len(got) != 1 || !strings.Contains(got[0].Text, "train: m2 (p3.2xlarge") {
 		t.Errorf("got %+v, want the machine of long ago known", got)
+	}
+}
+
+func TestNoSecretIsInAnyFactOrStoredValue(t *testing.T) {
+	for _, answer := range []bool{false, true} {
+		d := newDesk(t, 1, func(c *clock) (places []notify.Place) {
+			for i, p := range platforms(t, c, echo{answer}) {
+				places = append(places, notify.Place{Name: fmt.Sprint("c", i), Channel: p.channel})
+			}
+			return places
+		})
+		d.say(events.BudgetExhausted{Workload: "w", Spent: fleet.Dollars(10), Budget: fleet.Dollars(10)})
+		d.pass(5 * time.Minute)
+		var sinks strings.Builder
+		failed := map[string]bool{}
+		d.host.Stored(func(m fn.Delivery) {
+			b, err := events.Encode(m.Event)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if f, ok := m.Event.Data.(events.ChannelFailed); ok {
+				failed[f.Channel] = true
+			}
+			sinks.Write(b)
+		})
+		keys, err := d.books.Keys(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, k := range keys {
+			val, _, err := d.books.Get(t.Context(), k)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sinks.Write(val)
+		}
+		if len(failed) != len(d.cfg.Places) {
+			t.Errorf("%d of %d channels are said to fail", len(failed), len(d.cfg.Places))
+		}
+		if strings.Contains(strings.ToLower(sinks.String()), strings.ToLower(secret)) {
+			t.Error("a secret is in a fact or a stored value")
+		}
 	}
 }

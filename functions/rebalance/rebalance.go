@@ -18,8 +18,10 @@ package rebalance
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"lowtide/events"
@@ -71,6 +73,9 @@ type Decider struct {
 	workloads order[*fleet.Workload]
 	machines  order[*fleet.Instance]
 }
+
+// NewEra is random, and short enough for the names that hold it.
+func NewEra() string { return strings.ToLower(rand.Text()[:4]) }
 
 // New makes a decider.
 func New(cfg Config) *Decider {

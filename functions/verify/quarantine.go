@@ -22,10 +22,15 @@ type rejection struct {
 
 func deviceKey(uuid string) string { return "device." + events.Token(uuid) }
 
+// named says that a device's id tells it from all others. A CPU is its host's: every machine on that host has the same.
+func named(b events.BenchmarkFinished, d events.Device) bool {
+	return d.UUID != "" && b.Backend != "cpu"
+}
+
 // known says that a device of an answer was rejected on another machine, or by another order, of late.
 func (j judge) known(ctx context.Context, b events.BenchmarkFinished, now time.Time) (string, error) {
 	for _, d := range b.Devices {
-		if d.UUID == "" {
+		if !named(b, d) {
 			continue
 		}
 		r, _, err := j.rejected(ctx, d.UUID)
@@ -49,7 +54,7 @@ func (j judge) remember(ctx context.Context, r record, said events.InstanceRejec
 		blamed = slow
 	}
 	for _, d := range blamed {
-		if d.UUID == "" {
+		if !named(*r.Answer, d) {
 			continue
 		}
 		if err := j.reject(ctx, d.UUID, rejection{Machine: said.Machine, Nonce: said.Nonce, At: r.Heard, Cause: said.Cause}); err != nil {

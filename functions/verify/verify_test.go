@@ -167,6 +167,24 @@ func TestARejectedDeviceIsKnownAgainForAWeek(t *testing.T) {
 	}
 }
 
+func TestACPUIsNotKnownAgainSinceAllMachinesOfItsHostHaveIt(t *testing.T) {
+	b := ordered(t)
+	cpu := func(a events.BenchmarkFinished, machine, nonce string) events.BenchmarkFinished {
+		return changed(a, func(a *events.BenchmarkFinished) {
+			a.Backend, a.Machine, a.Nonce, a.Devices = "cpu", machine, nonce, a.Devices[1:]
+			a.Devices[0].UUID, a.Devices[0].Checksum = "cpu-0", product.Expected(nonce, 64)
+		})
+	}
+	if f := b.say(cpu(answer("fail", 0.6, "performance: throttled"), "m1", "n1")); f.Kind() != "instance.rejected" {
+		t.Fatalf("slow, and said %+v", f)
+	}
+	b.say(events.OrderGiven{Machine: "m2", Order: fleet.Order{Number: 1, Benchmark: &fleet.Benchmark{Nonce: "n2", Suite: "quick"}}})
+	b.now = b.now.Add(2 * time.Minute)
+	if f := b.say(cpu(answer("pass", 1), "m2", "n2")); f.Kind() != "instance.verified" {
+		t.Errorf("another machine at full speed: %+v", f)
+	}
+}
+
 func BenchmarkTheProductOfAWholeSuite(b *testing.B) {
 	for b.Loop() {
 		product.Expected("n1", gpu.ProfileOf("cuda").Size)

@@ -67,7 +67,7 @@ type Decision struct {
 // Option is one thing that could be done, in words and numbers.
 type Option struct {
 	What     string               `json:"what"`
-	Expected fleet.Maybe[float64] `json:"expected,omitzero"` // USD until the work is done; unknown: the deadline could be missed
+	Expected fleet.Maybe[float64] `json:"expected,omitzero"` // USD until the work is done: this now, then what is best; unknown: the deadline could be missed
 	Hourly   float64              `json:"hourly,omitempty"`  // USD for what an hour on demand does
 	Since    time.Duration        `json:"since,omitempty"`   // of a pool: it has been to be had so long
 	Lost     float64              `json:"lost,omitempty"`    // and the chance that it goes within the next hour
@@ -177,8 +177,8 @@ func look(f *fleet.Fleet, p Policy, w *fleet.Workload, now time.Time) situation 
 	case counted(next, p, now):
 		s.act = next
 		s.sure = runs && on.Offer.Market != fleet.Spot && !on.Order.Stop
-	case counted(on, p, now) && !on.Run.Phase.Over() && !leaving(on):
-		s.act = on
+	case counted(on, p, now) && !on.Run.Phase.Over() && (!on.Order.Stop || on.Doubt != ""):
+		s.act = on // one that stops to prove itself goes on after that
 	}
 	s.start, s.startMax = starts(f, p, s.act)
 	if s.act == nil {
@@ -197,9 +197,6 @@ func look(f *fleet.Fleet, p Policy, w *fleet.Workload, now time.Time) situation 
 	}
 	return s
 }
-
-// leaving says that a run was ordered to stop for good; one that stops for a proof goes on where it is.
-func leaving(m *fleet.Instance) bool { return m.Order.Stop && m.Doubt == "" }
 
 // begun says that act does the work, and not only will.
 func (s situation) begun() bool { return s.act != nil && s.act.Run.Phase == fleet.Running }

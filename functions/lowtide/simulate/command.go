@@ -46,10 +46,17 @@ func Policies() []Policy {
 
 // Table is the result of one setting.
 type Table struct {
-	Deadline float64 `json:"deadline_h"`
-	Delay    float64 `json:"delay_h"`
-	Groups   string  `json:"groups"`
-	Scores   []Score `json:"scores"`
+	Deadline float64  `json:"deadline_h"`
+	Delay    float64  `json:"delay_h"`
+	Groups   string   `json:"groups"`
+	Work     float64  `json:"work_h"`
+	Tick     float64  `json:"tick_s"`
+	OnDemand float64  `json:"price_od"` // $/h
+	Spot     float64  `json:"price_spot"`
+	Gang     int      `json:"gang"`
+	Windows  int      `json:"windows"` // for each of Zones
+	Zones    []string `json:"zones"`   // a+b are used together
+	Scores   []Score  `json:"scores"`
 }
 
 type flags struct {
@@ -231,7 +238,14 @@ func (f flags) compare(ctx context.Context, groups []Group, policies []Policy, t
 			if err != nil {
 				return nil, err
 			}
-			out = append(out, Table{deadline, delay, fmt.Sprintf("%d × %d windows", len(groups), f.windows), scores})
+			var names []string
+			for _, g := range groups {
+				names = append(names, g.Name)
+			}
+			out = append(out, Table{
+				Deadline: deadline, Delay: delay, Groups: fmt.Sprintf("%d × %d windows", len(groups), f.windows), Work: work.Hours(), Tick: tick,
+				OnDemand: j.OnDemand, Spot: j.Spot, Gang: f.gang, Windows: f.windows, Zones: names, Scores: scores,
+			})
 		}
 	}
 	return out, nil

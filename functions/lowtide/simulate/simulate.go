@@ -116,6 +116,7 @@ type Score struct {
 	Gap75    float64 `json:"gap_p75"`          // its 75th percentile over jobs
 	Closed   float64 `json:"closed"`           // share of the way from greedy to the optimum, 1 = all
 	Launches float64 `json:"launches"`         // a job, mean; 0 for the optimum, which is not played
+	Moves    float64 `json:"moves"`            // of those, from spot in one zone to spot in another
 	Invalid  int     `json:"invalid_requests"` // ticks in which spot was asked for where it was not up
 }
 
@@ -131,6 +132,7 @@ func Sum(name string, j pool.Job, jobs, greedy, optimum []Played) Score {
 		s.Cost += cost / float64(len(jobs))
 		s.Gap += gaps[i] / float64(len(jobs))
 		s.Launches += float64(p.Outcome.Launches) / float64(len(jobs))
+		s.Moves += float64(p.Outcome.Moves) / float64(len(jobs))
 		won, all = won+floor-cost, all+floor-best
 		s.Invalid += p.Outcome.Invalid
 		if p.Outcome.Missed {

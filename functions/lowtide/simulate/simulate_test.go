@@ -12,14 +12,19 @@ import (
 	"lowtide/shared/plan/pool"
 )
 
-// recorded reads the public traces in place.
-func recorded(t *testing.T) []market.Trace {
-	t.Helper()
+// dataDir is where the public traces lie.
+func dataDir() string {
 	shared := os.Getenv("LOWTIDE_SHARED")
 	if shared == "" {
 		shared = filepath.Join("..", "..", "..", "..", "shared") // beside the repository
 	}
-	traces, err := market.Load(filepath.Join(shared, "data", "spot-traces"))
+	return filepath.Join(shared, "data", "spot-traces")
+}
+
+// recorded reads the public traces in place.
+func recorded(t *testing.T) []market.Trace {
+	t.Helper()
+	traces, err := market.Load(dataDir())
 	if err != nil {
 		if os.Getenv("CI") == "true" {
 			t.Fatal(err)

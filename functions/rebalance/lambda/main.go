@@ -27,7 +27,7 @@ func main() {
 		if err != nil {
 			return lambda.Handlers{}, err
 		}
-		d := rebalance.New(rebalance.Config{Fleet: h.Fleet, Install: h.Install, States: states, Market: market, Policy: policy})
+		d := rebalance.New(rebalance.Config{Fleet: h.Fleet, Install: h.Install, Era: rebalance.NewEra(), States: states, Market: market, Policy: policy})
 		return lambda.Handlers{Function: d.Function()}, nil
 	})
 }

@@ -98,7 +98,8 @@ func reach(left, slack, delay, k, tick float64) horizon {
 		step *= 2
 	}
 	steps, spare := int(math.Ceil(left/step)), int(math.Ceil(math.Max(slack, 0)/step))+1
-	return horizon{step: step, delay: delay, k: k, left: roundUp(steps), fine: 3, near: 40, slack: roundUp(spare)}
+	spare = roundUp(spare)
+	return horizon{step: step, delay: delay, k: k, left: roundUp(steps), fine: 3, near: min(40, spare), slack: spare}
 }
 
 // roundUp rounds to one of eight sizes an octave.

@@ -44,40 +44,23 @@ func (a ahead) value(m Mode, left, x float64) float64 {
 	return sum / all
 }
 
-// foreseen prices the actions when the market's state is sure to last for span seconds; up: it is a run.
-func (a ahead) foreseen(m moment, span float64, up bool) costs {
+// spent prices waiting and on-demand while the market's state is sure to last for span seconds.
+func (a ahead) spent(m moment, span float64) (wait, onDemand float64) {
 	t := a.tables[0]
-	c := costs{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}
 	plain := m.left - m.work - t.delay // slack if what runs is given up
+	wait = math.Inf(1)
 	if plain >= span {
-		c.wait = a.value(Idle, m.left-span, plain-span)
+		wait = a.value(Idle, m.left-span, plain-span)
 	}
 	warm := t.delay
 	if m.mode == OnDemand {
 		warm = m.warmup
 	}
-	c.onDemand = (m.work + warm) / t.step
+	onDemand = (m.work + warm) / t.step
 	if m.work+warm > span {
-		c.onDemand = span/t.step + a.value(OnDemand, m.left-span, plain-warm)
+		onDemand = span/t.step + a.value(OnDemand, m.left-span, plain-warm)
 	}
-	if !up {
-		return c
-	}
-	ride := func(warm float64) float64 {
-		if m.work+warm <= span {
-			return (m.work + warm) / t.step / t.k
-		}
-		x := plain - math.Min(warm, span)
-		if x < 0 {
-			return math.Inf(1)
-		}
-		return span/t.step/t.k + a.value(Idle, m.left-span, x)
-	}
-	c.launch = ride(t.delay)
-	if m.mode == Spot {
-		c.stay = ride(m.warmup)
-	}
-	return c
+	return wait, onDemand
 }
 
 // knowing chooses by what was told of the lengths of runs and outages; false if nothing was told of this moment.
@@ -85,40 +68,73 @@ func (p *Planner) knowing(v View, m moment) (Choice, bool) {
 	tick := p.job.Tick
 	switch {
 	case !v.Any() && p.told.Back != nil:
-		span := tick * float64(p.told.Back(v.T))
-		return p.ahead(-1).foreseen(m, span, false).pick(v, -1), true
+		wait, onDemand := p.ahead(-1).spent(m, tick*float64(p.told.Back(v.T)))
+		return costs{wait, onDemand, math.Inf(1), math.Inf(1)}.pick(v, -1), true
 	case !v.Any() || p.told.Life == nil:
 		return Choice{}, false
 	}
-	longest, zone := 0.0, -1
+	r := rides{after: make([]ahead, len(v.Up)), lives: make([]float64, len(v.Up))}
+	last := -1
+	for z, up := range v.Up {
+		if up {
+			r.after[z], r.lives[z] = p.ahead(z), tick*float64(p.told.Life(v.T, z))
+			if last < 0 || r.lives[z] > r.lives[last] {
+				last = z
+			}
+		}
+	}
 	best, least := Choice{Idle, -1}, math.Inf(1)
 	take := func(c Choice, cost float64) {
 		if cost < least {
 			best, least = c, cost
 		}
 	}
-	for z, up := range v.Up {
-		if !up {
-			continue
-		}
-		life := tick * float64(p.told.Life(v.T, z))
-		if life > longest {
-			longest, zone = life, z
-		}
-		c := p.ahead(z).foreseen(m, life, true)
-		if v.Mode == Spot && z == v.Zone {
-			take(v.Stay(), c.stay)
-			continue
-		}
-		take(Choice{Spot, z}, c.launch)
+	if v.Mode == Spot {
+		take(v.Stay(), r.cost(v.Zone, m, m.warmup, 0))
 	}
-	c := p.ahead(zone).foreseen(m, longest, true)
-	take(Choice{Idle, -1}, c.wait)
-	take(Choice{OnDemand, -1}, c.onDemand)
+	for z, up := range v.Up {
+		if up && (v.Mode != Spot || z != v.Zone) {
+			take(Choice{Spot, z}, r.cost(z, m, p.job.Delay, 0))
+		}
+	}
+	wait, onDemand := r.after[last].spent(m, r.lives[last])
+	take(Choice{Idle, -1}, wait)
+	take(Choice{OnDemand, -1}, onDemand)
 	return best, true
 }
 
-// ahead is where the market goes when a zone's run ends, or, for zone -1, when an outage does.
+// rides are runs of known length in several zones, 0 where none is up.
+type rides struct {
+	after []ahead
+	lives []float64 // seconds from now
+}
+
+// cost rides a zone to its end from a moment that is since seconds from now, and then another that outlasts it, or goes
+// on as best it can.
+func (r rides) cost(zone int, m moment, warm, since float64) float64 {
+	t, span := r.after[zone].tables[0], r.lives[zone]-since
+	if m.work+warm <= span {
+		return (m.work + warm) / t.step / t.k
+	}
+	next := moment{left: m.left - span, work: m.work - math.Max(0, span-warm), mode: Idle}
+	x := next.left - next.work - t.delay
+	if x < 0 {
+		return math.Inf(1)
+	}
+	on := math.Inf(1) // a zone that outlasts this one is known: what a table hopes of one like it does not count
+	for z, life := range r.lives {
+		if life > r.lives[zone] {
+			on = math.Min(on, r.cost(z, next, t.delay, r.lives[zone]))
+		}
+	}
+	if math.IsInf(on, 1) {
+		on = r.after[zone].value(Idle, next.left, x)
+	}
+	return span/t.step/t.k + on
+}
+
+// ahead is where the market goes when a zone's run ends and no other is known to be up, or, for zone -1, when an outage
+// ends.
 func (p *Planner) ahead(zone int) ahead {
 	if p.joint == nil {
 		return p.aheadAlone(zone < 0)
@@ -126,14 +142,8 @@ func (p *Planner) ahead(zone int) ahead {
 	if zone < 0 {
 		return ahead{[]*table{p.joint}, []float64{1}, []edge{{to: upState(0, 0), p: 1}}}
 	}
-	other := 0.0
-	for z, m := range p.zones {
-		if z != zone && m.Up {
-			other = math.Max(other, m.steps(p.reach.step))
-		}
-	}
 	var lost []edge
-	for _, e := range p.joint.chain.edges[upState(0, class(other))] {
+	for _, e := range p.joint.chain.edges[upState(0, 0)] {
 		if e.lost {
 			lost = append(lost, e)
 		}

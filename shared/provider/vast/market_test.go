@@ -178,3 +178,48 @@ func TestTheScriptStartsAnAgentWithTheRightChecksumAlone(t *testing.T) {
 		t.Errorf("without a mirror: got %v", err)
 	}
 }
+
+func TestAMachineThatIsToBeAvoidedIsNotRented(t *testing.T) {
+	v, asked := answers(t, map[string]string{
+		"GET /api/v1/instances/": `{"instances": [], "next_token": null}`, "POST /api/v0/bundles/": read(t, "bundles.json"),
+		"PUT /api/v0/asks/": `{"success": true, "new_contract": 1234569}`,
+	}, 200)
+	offers, err := v.Offers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	rents := func() (n int) {
+		for _, a := range *asked {
+			if strings.HasPrefix(a, "PUT ") {
+				n++
+			}
+		}
+		return n
+	}
+	want := provider.Request{Token: "t", Name: "m", Labels: providertest.Labels("p1")}
+	for _, o := range offers {
+		if o.Market == fleet.OnDemand {
+			want.Offer = o
+		}
+	}
+	m, err := v.Launch(t.Context(), want)
+	if err != nil || m.Offer.Host == "" || rents() != 1 {
+		t.Fatalf("got %+v, %v after %d rents, want one on a machine that is named", m, err, rents())
+	}
+	// Every box of the market is to be avoided.
+	var page struct {
+		Offers []struct {
+			Box json.Number `json:"machine_id"`
+		} `json:"offers"`
+	}
+	if err := json.Unmarshal([]byte(read(t, "bundles.json")), &page); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range page.Offers {
+		want.Avoid = append(want.Avoid, a.Box.String())
+	}
+	want.Labels = providertest.Labels("p2")
+	if m, err := v.Launch(t.Context(), want); provider.Word(err) != "no_capacity" || rents() != 1 {
+		t.Errorf("got %+v, %v after %d rents, want a refusal", m, err, rents())
+	}
+}

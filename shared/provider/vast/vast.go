@@ -253,6 +253,7 @@ func (v *Vast) launch(ctx context.Context, want provider.Request) (none provider
 	if err != nil {
 		return none, fmt.Errorf("search: %w", err)
 	}
+	asks = slices.DeleteFunc(asks, func(a ask) bool { return slices.Contains(want.Avoid, host(a.Box)) })
 	if len(asks) == 0 {
 		if err := v.known(ctx, gpu); err != nil {
 			return none, err
@@ -280,7 +281,7 @@ func (v *Vast) buy(ctx context.Context, want provider.Request, asks []ask, scrip
 	tries := 0
 	for _, a := range v.cheapest(asks, want.Offer) {
 		price, _ := v.price(a, want.Offer.Market)
-		if slices.Contains(want.Avoid, strconv.FormatInt(a.Machine, 10)) {
+		if slices.Contains(want.Avoid, strconv.FormatInt(a.Box, 10)) {
 			continue
 		}
 		if now.Sub(v.taken[a.ID]) < takenFor || most.Sign() > 0 && price.GreaterThan(most) {
@@ -335,7 +336,7 @@ func (v *Vast) readBack(ctx context.Context, id int64, want provider.Request, a 
 		return m
 	}
 	o, _ := v.offer(a, want.Offer.Market)
-	o.Stock, o.Host = fleet.Maybe[int]{}, strconv.FormatInt(a.Machine, 10)
+	o.Stock, o.Host = fleet.Maybe[int]{}, host(a.Box)
 	return provider.Machine{ID: strconv.FormatInt(id, 10), Labels: want.Labels, State: provider.Pending, Offer: o, Since: v.s.Now().UTC()}
 }
 
@@ -370,11 +371,8 @@ func (v *Vast) machine(r row) provider.Machine {
 		ID: strconv.FormatInt(r.ID, 10), Labels: provider.FromText(r.Label), Since: moment(r.Start),
 		Offer: fleet.Offer{
 			Cloud: Cloud, Account: v.s.Account, Region: country(r.Place), Type: kind(r.GPU, r.GPUs, card.Memory), Market: market,
-			GPU: card.Model, GPUs: r.GPUs, Form: card.Form, Memory: card.Memory, Marketplace: true,
+			GPU: card.Model, GPUs: r.GPUs, Form: card.Form, Memory: card.Memory, Marketplace: true, Host: host(r.Box),
 		},
-	}
-	if r.Machine > 0 {
-		m.Offer.Host = strconv.FormatInt(r.Machine, 10)
 	}
 	if r.Total.Valid && r.Total.Decimal.Sign() > 0 {
 		m.Offer.Price = fleet.Price{Amount: usd(r.Total.Decimal), Per: fleet.PerInstanceHour, Includes: "its disk"}
@@ -393,6 +391,14 @@ func numbers(hosts []string) []int64 {
 		}
 	}
 	return out
+}
+
+// host names a stranger's machine, so that a bad one is not rented again; "" where the market does not tell.
+func host(box int64) string {
+	if box == 0 {
+		return ""
+	}
+	return strconv.FormatInt(box, 10)
 }
 
 func moment(epoch float64) time.Time {

@@ -30,7 +30,7 @@ func is(op string, val any) map[string]any { return map[string]any{op: val} }
 // traffic, a GB-month of disk.
 type ask struct {
 	ID         int64               `json:"id"`
-	Machine    int64               `json:"machine_id"`
+	Box        int64               `json:"machine_id"` // the stranger's machine, whatever it is rented out as
 	GPU        string              `json:"gpu_name"`
 	GPUs       int                 `json:"num_gpus"`
 	RAM        float64             `json:"gpu_ram"` // MB of one GPU
@@ -48,7 +48,7 @@ type ask struct {
 // row is one rented machine.
 type row struct {
 	ID       int64               `json:"id"`
-	Machine  int64               `json:"machine_id"`
+	Box      int64               `json:"machine_id"`
 	Label    string              `json:"label"`
 	Actual   string              `json:"actual_status"`
 	Intended string              `json:"intended_status"`
