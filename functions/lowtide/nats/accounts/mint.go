@@ -310,15 +310,19 @@ func (d *Deployment) server() ([]byte, error) {
 			return nil, err
 		}
 	}
-	o := jwt.NewOperatorClaims(public["operator"])
-	o.Name, o.SystemAccount = "lowtide", public["system"]
-	own, err := o.Encode(operator)
+	own, err := d.once("operator.jwt", func() (string, error) {
+		o := jwt.NewOperatorClaims(public["operator"])
+		o.Name, o.SystemAccount = "lowtide", public["system"]
+		return o.Encode(operator)
+	})
 	if err != nil {
 		return nil, err
 	}
-	sys := jwt.NewAccountClaims(public["system"])
-	sys.Name = "SYS"
-	system, err := sys.Encode(operator)
+	system, err := d.once("system.jwt", func() (string, error) {
+		sys := jwt.NewAccountClaims(public["system"])
+		sys.Name = "SYS"
+		return sys.Encode(operator)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -341,6 +345,21 @@ func (d *Deployment) server() ([]byte, error) {
 	fmt.Fprintf(&b, "# Written by lowtide nats bootstrap and rotate. It holds no secret.\noperator: %s\nsystem_account: %s\nresolver: MEMORY\nresolver_preload: {\n  %s: %s\n  %s: %s\n}\n",
 		own, public["system"], public["system"], system, public["account"], account)
 	return b.Bytes(), nil
+}
+
+// once keeps what must not change between two runs: a server refuses to reload a configuration whose operator was signed
+// anew, be it the same one.
+func (d *Deployment) once(name string, make func() (string, error)) (string, error) {
+	file := filepath.Join(d.dir, keysDir, name)
+	b, err := os.ReadFile(file)
+	if err == nil || !errors.Is(err, os.ErrNotExist) {
+		return strings.TrimSpace(string(b)), err
+	}
+	token, err := make()
+	if err != nil {
+		return "", err
+	}
+	return token, keep(file, []byte(token))
 }
 
 func (d *Deployment) key(name string) (nkeys.KeyPair, error) {
