@@ -292,9 +292,6 @@ func (p *reference) choose(v pool.View, follow int) pool.Choice {
 	return pool.Choice{Mode: best, Zone: -1}
 }
 
-// week of ticks before a start.
-func week(tick float64) int { return int(math.Floor(7 * 24 * 3600 / tick)) }
-
 // Reference is the reference policy. It keeps the tables of the last few zones.
 func Reference() Policy {
 	c := &cache{}

@@ -28,14 +28,12 @@ func (a ahead) value(m Mode, left, x float64) float64 {
 	sum, all := 0.0, 0.0
 	for n, t := range a.tables {
 		for _, e := range a.next {
-			v := 0.0
-			if m == OnDemand {
-				v = t.demanded(e.to, left/t.step, x)
-			} else {
-				v = t.read(t.idle(e.to), left/t.step, x)
-			}
 			if a.shares[n] == 0 {
 				continue
+			}
+			v := t.read(t.idle(e.to), left/t.step, x)
+			if m == OnDemand {
+				v = t.demanded(e.to, left/t.step, x)
 			}
 			sum += a.shares[n] * float64(e.p) * v
 			all += a.shares[n] * float64(e.p)
