@@ -89,7 +89,7 @@ func (a answers) RoundTrip(r *http.Request) (*http.Response, error) {
 	a.b.mu.Lock()
 	defer a.b.mu.Unlock()
 	told = append(told, r.URL.Host+" "+string(body))
-	return &http.Response{StatusCode: 200, Body: io.NopCloser(strings.NewReader("ok")), Request: r}, nil
+	return &http.Response{StatusCode: http.StatusOK, Body: io.NopCloser(strings.NewReader("ok")), Request: r}, nil
 }
 
 func (b *bench) store(f *fleet.Fleet) {

@@ -123,8 +123,16 @@ func (c *client) decide(cmd *cobra.Command, plan, hash string, fact func(plan, h
 		case <-ctx.Done():
 			return nobody(fmt.Errorf("%s: said, but nothing has come of it yet; see lowtide status", plan))
 		case e := <-heard:
-			if r, ok := e.Data.(events.ApprovalRefused); ok && r.Plan == plan && r.By == user() {
-				return failed("%s: nothing is changed: %s", plan, r.Why)
+			switch f := e.Data.(type) {
+			case events.ApprovalRefused:
+				if f.Plan == plan && f.By == user() {
+					return failed("%s: nothing is changed: %s", plan, f.Why)
+				}
+			case events.PlanMade:
+				if f.Plan.ID == plan {
+					fmt.Fprintf(cmd.OutOrStdout(), "%s: approved; %s may be bought at up to %s/h\n", plan, f.Plan.Offers[0], f.Plan.Highest())
+					return nil
+				}
 			}
 		case <-look.C:
 			if f, err = c.fleet(ctx); err != nil {

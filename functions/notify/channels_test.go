@@ -359,7 +359,7 @@ func TestFeishuLiesAreSeenThrough(t *testing.T) {
 		switch {
 		case c.want == nil && err != nil, c.want != nil && err == nil:
 			t.Errorf("%s: got %v", c.body, err)
-		case c.want == notify.ErrSettings && !errors.Is(err, notify.ErrSettings):
+		case errors.Is(c.want, notify.ErrSettings) && !errors.Is(err, notify.ErrSettings):
 			t.Errorf("%s: got %v, want refused for good", c.body, err)
 		case errors.As(c.want, &told) && !errors.As(err, &told):
 			t.Errorf("%s: got %v, want to wait", c.body, err)

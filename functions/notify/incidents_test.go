@@ -159,10 +159,11 @@ func taken(m string, at time.Time) events.Fact {
 	return events.InstanceInterrupted{Cloud: "fake", Account: "main", Machine: m, ID: "i-" + m, EndsBy: at.Add(2 * time.Minute), Action: "terminate", Noticed: "eventbridge"}
 }
 
+// many machines are taken at once; fewer where a story has many faults besides, unless it is played at length.
 const many = 200
 
 // reclaim takes 200 machines within ten seconds and brings their work up again within a quarter of an hour.
-func (d *desk) reclaim(say func(...events.Fact)) {
+func (d *desk) reclaim(many int, say func(...events.Fact)) {
 	for i := range many {
 		say(run(fmt.Sprintf("w%d", i), fmt.Sprintf("m%d", i), 1, 1, d.host.Now())...)
 	}
@@ -198,7 +199,7 @@ func interrupted(b *notifytest.Board) (some []notifytest.Shown) {
 func TestAReclaimOfTwoHundredMachinesIsAtMostThreeMessagesOnEveryChannel(t *testing.T) {
 	var all_ []platform
 	d := newDesk(t, 1, all(t, &all_, notify.Route{}))
-	d.reclaim(d.say)
+	d.reclaim(many, d.say)
 	d.pass(40 * time.Minute)
 	for _, p := range all_ {
 		shown := interrupted(p.board)
@@ -223,6 +224,10 @@ func TestAReclaimOfTwoHundredMachinesIsAtMostThreeMessagesOnEveryChannel(t *test
 }
 
 func TestNothingIsLostWhenFactsComeTwiceAndOutOfOrderAndSendersDie(t *testing.T) {
+	some := 60
+	if rounds(1) > 1 {
+		some = many
+	}
 	for seed := range uint64(rounds(1)) {
 		var all_ []platform
 		d := newDesk(t, seed, all(t, &all_, notify.Route{}, "slack bot", "dingtalk"))
@@ -231,13 +236,13 @@ func TestNothingIsLostWhenFactsComeTwiceAndOutOfOrderAndSendersDie(t *testing.T)
 		d.books.kill = func(key string) bool { return strings.HasPrefix(key, "f.") && rng.Float64() < 0.2 }
 		var said []events.Fact
 		extra := 0
-		d.reclaim(func(facts ...events.Fact) {
+		d.reclaim(some, func(facts ...events.Fact) {
 			for _, f := range facts {
 				said = append(said, f)
 				e := events.New("f", "test", d.host.Now(), f)
 				// A second later at most: what is later than that is another day's order of things.
 				d.host.At(d.host.Now().Add(time.Duration(rng.Int64N(int64(time.Second)))), func() { d.host.Publish(e) })
-				for extra < 1000 && rng.Float64() < 0.6 {
+				for extra < 1000 && rng.Float64() < 0.8 {
 					extra++
 					again := e
 					again.ID = fmt.Sprintf("%s-again-%d", e.ID, extra)
@@ -261,7 +266,7 @@ func TestNothingIsLostWhenFactsComeTwiceAndOutOfOrderAndSendersDie(t *testing.T)
 				t.Errorf("seed %d: %s: %d incidents in %d messages, want one: %v", seed, p.name, len(numbers), len(shown), numbers)
 				continue
 			}
-			if last := shown[len(shown)-1]; !strings.Contains(last.Title, "Over: 200 of 200") {
+			if last := shown[len(shown)-1]; !strings.Contains(last.Title, fmt.Sprintf("Over: %d of %d", some, some)) {
 				t.Errorf("seed %d: %s: the last is %q", seed, p.name, last.Title)
 			}
 			if bad := p.board.Problems(); len(bad) > 0 {
