@@ -41,14 +41,16 @@ func (a *archive) on(cmd *cobra.Command) *cobra.Command {
 
 // open opens the store; close it after use.
 func (a *archive) open(ctx context.Context) (*checkpoint.Store, error) {
-	bucket, text := a.bucket, ""
-	if bucket != "" {
+	bucket := a.bucket
+	var text string
+	switch {
+	case bucket != "":
 		b, err := os.ReadFile(a.key)
 		if err != nil {
 			return nil, usage(fmt.Errorf("--bucket needs --key, the file with its key: %w", err))
 		}
 		text = strings.TrimSpace(string(b))
-	} else {
+	default:
 		c, err := dial(ctx, a.state)
 		if err != nil {
 			return nil, err

@@ -166,11 +166,10 @@ func TestWithOneBadMachineInFiveEveryWorkloadEndsOnVerifiedOnesWithinItsBudget(t
 			t.Errorf("%d bad machines, %d rejections", len(bad), len(rejected))
 		}
 		var gate fleet.Money
-		proofs := 0
 		for _, j := range jobs {
 			gate = gate.Add(b.work(j.Name).Proofs)
 		}
-		proofs = len(all[events.InstanceVerified](b)) + len(rejected)
+		proofs := len(all[events.InstanceVerified](b)) + len(rejected)
 		t.Logf("%d machines, %d of them bad; %d proofs cost %s, %.4f USD each", len(b.bill()), len(names), proofs, gate, gate.Float()/float64(max(proofs, 1)))
 	})
 }
