@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -9,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -229,4 +231,49 @@ func TestWhenLowtideIsDeadForEverEachMachineSavesAndEndsItselfWithinTheBound(t *
 		}
 	}
 	t.Logf("%d machines; %s before the end of lowtide, %s in all, bound %s", len(bill), spent, after, bound)
+}
+
+func TestAStoryLeavesNoProcessBehindWhetherItIsStoppedOrKilled(t *testing.T) {
+	t.Parallel()
+	if runtime.GOOS != "linux" {
+		t.Skip("the processes of a machine are found by /proc")
+	}
+	for name, end := range map[string]os.Signal{"interrupted": os.Interrupt, "killed with -9": os.Kill} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			// 20 minutes of market time are 5 seconds here.
+			cmd := exec.Command(program(t), "run", "--lease", "20m", "--speed", "240")
+			cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			waitFor(t, "a machine", func() bool { return machinesBelow(dir) > 0 })
+			if err := cmd.Process.Signal(end); err != nil {
+				t.Fatal(err)
+			}
+			_ = cmd.Wait()
+			waitFor(t, "the last process of a machine to be gone", func() bool { return machinesBelow(dir) == 0 })
+		})
+	}
+}
+
+// machinesBelow counts the processes of machines whose directory lies below dir.
+func machinesBelow(dir string) (n int) {
+	all, _ := filepath.Glob("/proc/[0-9]*/environ")
+	for _, name := range all {
+		if b, err := os.ReadFile(name); err == nil && bytes.Contains(b, []byte("LOWTIDE_MACHINE_DIR="+dir)) {
+			n++
+		}
+	}
+	return n
+}
+
+func waitFor(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(90 * time.Second); !ok(); time.Sleep(100 * time.Millisecond) { // processes tell nobody
+		if time.Now().After(end) {
+			t.Fatalf("waited 90 s for %s", what)
+		}
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,6 +14,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -127,7 +129,7 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		deps.Watch = agent.Endpoint{URL: s.Metadata, Token: s.MetadataToken}
 	}
 	if u := os.Getenv("LOWTIDE_METADATA_URL"); u != "" { // of the fake cloud
-		deps.Power = powerOff{u + "/poweroff"}
+		deps.Power = &powerOff{url: u + "/poweroff"}
 	}
 	sh := &shipper{dir: filepath.Join(s.Dir, "work", "run"), machine: s.Machine, store: store}
 	deps.Log = sh.ship
@@ -212,15 +214,34 @@ func wait(ctx context.Context, d time.Duration) {
 }
 
 // powerOff asks the fake cloud to switch this machine off.
-type powerOff struct{ url string }
+type powerOff struct {
+	url     string
+	refused time.Time // wall time since when nobody listens there
+}
 
-// Off implements agent.Power.
-func (p powerOff) Off(ctx context.Context, _ string) error {
+// goneAfter is how long nobody may listen before the cloud counts as gone.
+const goneAfter = 20 * time.Second
+
+// Off implements agent.Power. A machine whose cloud is gone ends its own process: there is nobody left to switch it off, and
+// on somebody's laptop it would run for ever.
+func (p *powerOff) Off(ctx context.Context, _ string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, nil)
 	if err != nil {
 		return err
 	}
 	resp, err := http.DefaultClient.Do(req)
+	switch {
+	case !errors.Is(err, syscall.ECONNREFUSED):
+		p.refused = time.Time{}
+	case p.refused.IsZero():
+		p.refused = time.Now()
+	case time.Since(p.refused) > goneAfter:
+		self, ferr := os.FindProcess(os.Getpid())
+		if ferr == nil {
+			ferr = self.Signal(os.Interrupt)
+		}
+		err = errors.Join(err, ferr)
+	}
 	if err != nil {
 		return err
 	}

@@ -404,18 +404,14 @@ func (d *deck) openCloud(ctx context.Context, dir string, f runFlags, traces []m
 
 // end stops everything. With all, the machines of a cloud in this process are ended too.
 func (d *deck) end(all bool) {
-	if all && d.local != nil {
-		for _, r := range d.local.Bill().Ours().Running() {
-			_ = d.local.End(context.Background(), r.ID) // Kill follows at once; the bill of a story dies with it
-		}
-		if d.procs != nil {
-			for _, r := range d.local.Bill() {
-				d.procs.Kill(r.ID)
-			}
-		}
-	}
+	// The functions first: what they would still buy while the machines are ended would live on.
 	d.stop()
 	d.all.Wait()
+	if all && d.local != nil && d.procs != nil {
+		for _, r := range d.local.Bill() {
+			d.procs.Kill(r.ID) // the bill of a story dies with it
+		}
+	}
 	if d.local != nil {
 		_ = d.local.Close()
 	}
