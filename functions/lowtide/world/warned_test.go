@@ -18,7 +18,10 @@ func TestAZoneThatJustWarnedIsNotBoughtAgainAndAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Submit(jobs()[1])
+	long := jobs()[1]
+	long.Steps, long.Work, long.Deadline = 2880, 8*time.Hour, start.Add(12*time.Hour)
+	long.Env["STEPS"] = "2880"
+	w.Submit(long)
 	for w.Host.Now().Before(start.Add(150*time.Minute)) && w.Host.Step() {
 		if n := len(w.Cloud.Writes()); n > 20 {
 			t.Fatalf("%d calls that buy or end in %s", n, w.Host.Now().Sub(start))
