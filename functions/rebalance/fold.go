@@ -60,6 +60,9 @@ func (d *Decider) fold(e events.Event) {
 		d.heard(e)
 	case events.InstanceInterrupted:
 		if m := d.machine(e.Machine, e.Cloud, e.Account, e.ID); m != nil && m.Phase.Before(fleet.Ending) {
+			if !m.Doomed() && m.Offer.Market == fleet.Spot { // it may still sell: what is bought there now is taken at once
+				d.refuse(m.Offer.Pool(), "interrupted")
+			}
 			d.doom(m, e.EndsBy, e.Action+", noticed by "+e.Noticed)
 		}
 	case events.WorkloadIdle:
