@@ -197,8 +197,15 @@ func (d *Decider) failed(e events.PlanFailed) {
 	if p.Action == fleet.End {
 		return // it stays open: it is said again until the machine is gone
 	}
-	d.drop(p, 0)
+	wait := time.Duration(0)
+	if len(e.Refused) == 0 { // nothing to avoid next time: the same plan would fail again at once, and for ever
+		wait = blameless
+	}
+	d.drop(p, wait)
 }
+
+// blameless is how long a workload waits after a plan that failed without anybody's refusal.
+const blameless = 5 * time.Second
 
 // drop closes a launch that will not be, with its machine.
 func (d *Decider) drop(p *fleet.Plan, wait time.Duration) {

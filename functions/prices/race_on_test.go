@@ -1,0 +1,5 @@
+//go:build race
+
+package prices_test
+
+const raced = true
