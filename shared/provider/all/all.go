@@ -22,6 +22,18 @@
 //	LOWTIDE_AWS_SECURITY_GROUPS     aws: ids, with commas                                 the VPC's default
 //	LOWTIDE_AWS_PROFILE             aws: instance profile of the machines                 none
 //	LOWTIDE_AWS_BLOCKS              aws: types whose capacity blocks are shown            none
+//	TENCENTCLOUD_SECRET_ID, _KEY    tencent: the account's credentials                    without them: skipped
+//	TENCENTCLOUD_SECURITY_TOKEN     tencent: of temporary credentials                     none: they last
+//	LOWTIDE_TENCENT_REGIONS         tencent: regions to buy in, with commas               TENCENTCLOUD_REGION
+//	LOWTIDE_TENCENT_CURRENCY        tencent: CNY on the China site, USD on the            without it: skipped, since
+//	                                international one                                     no answer tells
+//	LOWTIDE_TENCENT_URL             tencent: one address for all regions                  the vendor's
+//	LOWTIDE_TENCENT_IMAGE           tencent: image for all regions, or region=img,…       none: offers only
+//	LOWTIDE_TENCENT_SUBNETS         tencent: zone=vpc-…/subnet-…,…                        the default network
+//	LOWTIDE_TENCENT_SECURITY_GROUPS tencent: ids, with commas                             the default
+//	LOWTIDE_TENCENT_BANDWIDTH       tencent: Mbit/s outwards of a machine's public        100
+//	                                address, billed by traffic
+//	LOWTIDE_TENCENT_DISK            tencent: GB of the system disk                        the vendor's default
 //
 // It decides nothing, and it asks no cloud anything.
 package all
@@ -42,6 +54,7 @@ import (
 	"lowtide/shared/fleet"
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/aws"
+	"lowtide/shared/provider/tencent"
 	"lowtide/shared/provider/vast"
 )
 
@@ -91,7 +104,7 @@ var builders = []builder{
 	{"lambdalabs", none},
 	{"vast", openVast},
 	{"paperspace", none},
-	{"tencent", none},
+	{"tencent", openTencent},
 	{"alibaba", none},
 	{"huawei", none},
 	{"volcengine", none},
@@ -289,4 +302,44 @@ func openAWS(ctx context.Context, r *reader) (made, error) {
 		lacks = append(lacks, "LOWTIDE_AWS_IMAGE")
 	}
 	return made{Provider: aws.New(s), pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks}, nil
+}
+
+func openTencent(_ context.Context, r *reader) (made, error) {
+	s := tencent.Settings{
+		ID: r.o.Getenv("TENCENTCLOUD_SECRET_ID"), Key: r.o.Getenv("TENCENTCLOUD_SECRET_KEY"), Token: r.o.Getenv("TENCENTCLOUD_SECURITY_TOKEN"),
+		Regions: r.list("LOWTIDE_TENCENT_REGIONS"), Currency: fleet.Currency(r.o.Getenv("LOWTIDE_TENCENT_CURRENCY")), Images: map[string]string{},
+		Endpoint: r.o.Getenv("LOWTIDE_TENCENT_URL"), Client: r.client(tencent.Reads), Now: r.o.Now,
+	}
+	if one := r.o.Getenv("TENCENTCLOUD_REGION"); len(s.Regions) == 0 && one != "" {
+		s.Regions = []string{one}
+	}
+	switch {
+	case s.ID == "" || s.Key == "":
+		return made{}, skip("no credentials: set TENCENTCLOUD_SECRET_ID and TENCENTCLOUD_SECRET_KEY")
+	case len(s.Regions) == 0:
+		return made{}, skip("no region: set LOWTIDE_TENCENT_REGIONS or TENCENTCLOUD_REGION")
+	case s.Currency == "":
+		return made{}, skip("no currency: set LOWTIDE_TENCENT_CURRENCY to CNY (an account of the China site) or USD (of the international one)")
+	case s.Currency != fleet.CNY && s.Currency != fleet.USD:
+		r.wrong("LOWTIDE_TENCENT_CURRENCY", "%q: want CNY or USD", s.Currency)
+	}
+	s.Groups = r.list("LOWTIDE_TENCENT_SECURITY_GROUPS")
+	s.Bandwidth, s.Disk = r.number("LOWTIDE_TENCENT_BANDWIDTH", 100), r.number("LOWTIDE_TENCENT_DISK", 0)
+	s.Subnets = r.pairs("LOWTIDE_TENCENT_SUBNETS")
+	for zone, v := range s.Subnets {
+		if vpc, subnet, ok := strings.Cut(v, "/"); !ok || vpc == "" || subnet == "" {
+			r.wrong("LOWTIDE_TENCENT_SUBNETS", "%s=%s: want zone=vpc-…/subnet-…", zone, v)
+		}
+	}
+	if image := r.o.Getenv("LOWTIDE_TENCENT_IMAGE"); strings.Contains(image, "=") {
+		s.Images = r.pairs("LOWTIDE_TENCENT_IMAGE")
+	} else if image != "" {
+		s.Images[""] = image
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	if len(s.Images) == 0 {
+		lacks = append(lacks, "LOWTIDE_TENCENT_IMAGE")
+	}
+	return made{Provider: tencent.New(s), pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks}, nil
 }

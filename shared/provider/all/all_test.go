@@ -104,3 +104,23 @@ func TestAPriceBookIsReadWholeOrRefusedLineByLine(t *testing.T) {
 		}
 	}
 }
+
+func TestTencentIsOpenedOnlyWhenTheCurrencyOfItsPricesIsTold(t *testing.T) {
+	for currency, want := range map[string]string{"": "skipped", "CNY": "open", "USD": "open", "EUR": "wrong"} {
+		list, err := all.Open(t.Context(), all.Options{Only: []string{"tencent"}, Getenv: env(map[string]string{
+			"TENCENTCLOUD_SECRET_ID": "i", "TENCENTCLOUD_SECRET_KEY": "s3cret", "TENCENTCLOUD_REGION": "ap-guangzhou", "LOWTIDE_TENCENT_CURRENCY": currency,
+		})})
+		got := "open"
+		switch c := find(t, "tencent", list); {
+		case err != nil && strings.Contains(err.Error(), "LOWTIDE_TENCENT_CURRENCY") && !strings.Contains(err.Error(), "s3cret"):
+			got = "wrong"
+		case c.Provider == nil && strings.Contains(c.Skipped, "LOWTIDE_TENCENT_CURRENCY"):
+			got = "skipped"
+		case c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_TENCENT_IMAGE":
+			got = c.Lacks
+		}
+		if got != want {
+			t.Errorf("%q: %s, want %s (%v)", currency, got, want, err)
+		}
+	}
+}
