@@ -34,6 +34,17 @@
 //	LOWTIDE_TENCENT_BANDWIDTH       tencent: Mbit/s outwards of a machine's public        100
 //	                                address, billed by traffic
 //	LOWTIDE_TENCENT_DISK            tencent: GB of the system disk                        the vendor's default
+//	ALIBABA_CLOUD_ACCESS_KEY_ID     alibaba: the key's id                                 without it: skipped
+//	ALIBABA_CLOUD_ACCESS_KEY_SECRET alibaba: the key; needed with its id
+//	ALIBABA_CLOUD_SECURITY_TOKEN    alibaba: of temporary credentials                     none
+//	LOWTIDE_ALIBABA_REGIONS         alibaba: regions to buy in, with commas               without any: skipped
+//	LOWTIDE_ALIBABA_URL             alibaba: one address for ECS in all regions           the vendor's
+//	LOWTIDE_ALIBABA_IMAGE           alibaba: image for all regions, or region=image,…     none: offers only
+//	LOWTIDE_ALIBABA_VSWITCHES       alibaba: zone=vswitch,…; only there is bought         none: offers only
+//	LOWTIDE_ALIBABA_SECURITY_GROUPS alibaba: group for all regions, or region=group,…     none: offers only
+//	LOWTIDE_ALIBABA_DISK            alibaba: GB of the system disk                        100
+//	LOWTIDE_ALIBABA_BANDWIDTH       alibaba: Mbit/s of a public address, paid by traffic  no address
+//	LOWTIDE_ALIBABA_ROLE            alibaba: RAM role of the machines                     none
 //
 // It decides nothing, and it asks no cloud anything.
 package all
@@ -53,6 +64,7 @@ import (
 
 	"lowtide/shared/fleet"
 	"lowtide/shared/provider"
+	"lowtide/shared/provider/alibaba"
 	"lowtide/shared/provider/aws"
 	"lowtide/shared/provider/tencent"
 	"lowtide/shared/provider/vast"
@@ -105,7 +117,7 @@ var builders = []builder{
 	{"vast", openVast},
 	{"paperspace", none},
 	{"tencent", openTencent},
-	{"alibaba", none},
+	{"alibaba", openAlibaba},
 	{"huawei", none},
 	{"volcengine", none},
 }
@@ -201,6 +213,15 @@ func (r *reader) pairs(name string) map[string]string {
 	return out
 }
 
+// oneOrPairs reads one value for all, kept under "", or key=value,key=value.
+func (r *reader) oneOrPairs(name string) map[string]string {
+	v := r.o.Getenv(name)
+	if v == "" || strings.Contains(v, "=") {
+		return r.pairs(name)
+	}
+	return map[string]string{"": v}
+}
+
 func (r *reader) caps() provider.Caps {
 	c := provider.Caps{Machines: r.number("LOWTIDE_CAP_MACHINES", 20), Launches: r.number("LOWTIDE_CAP_LAUNCHES", 20)}
 	if v := r.o.Getenv("LOWTIDE_CAP_HOURLY"); v != "" {
@@ -287,14 +308,9 @@ func openAWS(ctx context.Context, r *reader) (made, error) {
 		return made{}, err
 	}
 	s := aws.Settings{
-		Regions: regions, Credentials: chain, Endpoint: r.o.Getenv("AWS_ENDPOINT_URL"), Images: map[string]string{},
+		Regions: regions, Credentials: chain, Endpoint: r.o.Getenv("AWS_ENDPOINT_URL"), Images: r.oneOrPairs("LOWTIDE_AWS_IMAGE"),
 		Subnets: r.pairs("LOWTIDE_AWS_SUBNETS"), Groups: r.list("LOWTIDE_AWS_SECURITY_GROUPS"), Profile: r.o.Getenv("LOWTIDE_AWS_PROFILE"),
 		Blocks: r.list("LOWTIDE_AWS_BLOCKS"), Client: r.client(aws.Reads), Now: r.o.Now,
-	}
-	if image := r.o.Getenv("LOWTIDE_AWS_IMAGE"); strings.Contains(image, "=") {
-		s.Images = r.pairs("LOWTIDE_AWS_IMAGE")
-	} else if image != "" {
-		s.Images[""] = image
 	}
 	var lacks []string
 	s.Boot, lacks = r.boot()
@@ -307,7 +323,7 @@ func openAWS(ctx context.Context, r *reader) (made, error) {
 func openTencent(_ context.Context, r *reader) (made, error) {
 	s := tencent.Settings{
 		ID: r.o.Getenv("TENCENTCLOUD_SECRET_ID"), Key: r.o.Getenv("TENCENTCLOUD_SECRET_KEY"), Token: r.o.Getenv("TENCENTCLOUD_SECURITY_TOKEN"),
-		Regions: r.list("LOWTIDE_TENCENT_REGIONS"), Currency: fleet.Currency(r.o.Getenv("LOWTIDE_TENCENT_CURRENCY")), Images: map[string]string{},
+		Regions: r.list("LOWTIDE_TENCENT_REGIONS"), Currency: fleet.Currency(r.o.Getenv("LOWTIDE_TENCENT_CURRENCY")), Images: r.oneOrPairs("LOWTIDE_TENCENT_IMAGE"),
 		Endpoint: r.o.Getenv("LOWTIDE_TENCENT_URL"), Client: r.client(tencent.Reads), Now: r.o.Now,
 	}
 	if one := r.o.Getenv("TENCENTCLOUD_REGION"); len(s.Regions) == 0 && one != "" {
@@ -331,15 +347,39 @@ func openTencent(_ context.Context, r *reader) (made, error) {
 			r.wrong("LOWTIDE_TENCENT_SUBNETS", "%s=%s: want zone=vpc-…/subnet-…", zone, v)
 		}
 	}
-	if image := r.o.Getenv("LOWTIDE_TENCENT_IMAGE"); strings.Contains(image, "=") {
-		s.Images = r.pairs("LOWTIDE_TENCENT_IMAGE")
-	} else if image != "" {
-		s.Images[""] = image
-	}
 	var lacks []string
 	s.Boot, lacks = r.boot()
 	if len(s.Images) == 0 {
 		lacks = append(lacks, "LOWTIDE_TENCENT_IMAGE")
 	}
 	return made{Provider: tencent.New(s), pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks}, nil
+}
+
+func openAlibaba(_ context.Context, r *reader) (made, error) {
+	s := alibaba.Settings{
+		Regions: r.list("LOWTIDE_ALIBABA_REGIONS"), KeyID: r.o.Getenv("ALIBABA_CLOUD_ACCESS_KEY_ID"), Secret: r.o.Getenv("ALIBABA_CLOUD_ACCESS_KEY_SECRET"),
+		Token: r.o.Getenv("ALIBABA_CLOUD_SECURITY_TOKEN"), Endpoint: r.o.Getenv("LOWTIDE_ALIBABA_URL"), Images: r.oneOrPairs("LOWTIDE_ALIBABA_IMAGE"),
+		Switches: r.pairs("LOWTIDE_ALIBABA_VSWITCHES"), Groups: r.oneOrPairs("LOWTIDE_ALIBABA_SECURITY_GROUPS"), Role: r.o.Getenv("LOWTIDE_ALIBABA_ROLE"),
+		Disk: r.number("LOWTIDE_ALIBABA_DISK", 100), Bandwidth: r.number("LOWTIDE_ALIBABA_BANDWIDTH", 0), Client: r.client(alibaba.Reads), Now: r.o.Now,
+	}
+	switch {
+	case s.KeyID == "" || s.Secret == "":
+		return made{}, skip("ALIBABA_CLOUD_ACCESS_KEY_ID and ALIBABA_CLOUD_ACCESS_KEY_SECRET are not both set")
+	case len(s.Regions) == 0:
+		return made{}, skip("no region: set LOWTIDE_ALIBABA_REGIONS, such as cn-hangzhou")
+	}
+	if s.Endpoint == "" { // no limits are published: a cautious pace, also within one look at the market
+		s.PerSecond = 8
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	for _, n := range []struct {
+		name string
+		has  int
+	}{{"IMAGE", len(s.Images)}, {"VSWITCHES", len(s.Switches)}, {"SECURITY_GROUPS", len(s.Groups)}} {
+		if n.has == 0 {
+			lacks = append(lacks, "LOWTIDE_ALIBABA_"+n.name)
+		}
+	}
+	return made{Provider: alibaba.New(s), lacks: lacks}, nil
 }

@@ -38,6 +38,8 @@ func TestEveryCloudIsOpenOrSkippedWithOneLine(t *testing.T) {
 func TestWhatALaunchLacksIsSaidAndOffersWorkWithoutIt(t *testing.T) {
 	list, err := all.Open(t.Context(), all.Options{Getenv: env(map[string]string{
 		"VAST_API_KEY": "k", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1",
+		"ALIBABA_CLOUD_ACCESS_KEY_ID": "a", "ALIBABA_CLOUD_ACCESS_KEY_SECRET": "b", "LOWTIDE_ALIBABA_REGIONS": "cn-hangzhou",
+		"LOWTIDE_ALIBABA_VSWITCHES": "cn-hangzhou-i=vsw-1", "LOWTIDE_ALIBABA_SECURITY_GROUPS": "sg-1",
 	})})
 	if err != nil {
 		t.Fatal(err)
@@ -47,6 +49,9 @@ func TestWhatALaunchLacksIsSaidAndOffersWorkWithoutIt(t *testing.T) {
 	}
 	if c := find(t, "aws", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_AWS_IMAGE" {
 		t.Errorf("aws: %+v", c)
+	}
+	if c := find(t, "alibaba", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_ALIBABA_IMAGE" {
+		t.Errorf("alibaba: %+v", c)
 	}
 	if c := find(t, "aws", list); c.Provider.Traits().Dry {
 		t.Error("a real account says that it is dry")
