@@ -64,36 +64,43 @@ func (j demoJob) uninterrupted() string {
 	return m.Sum()
 }
 
-// window finds where in the traces the story starts: a stretch in which the zone that will be bought first is lost
-// after a while, since a market without interruptions shows nothing. The first such window after skip is taken.
+// window finds a moment, after skip, from which a story has something to tell: every zone that is to be had is lost within
+// the hours that a job runs, so that whichever is bought, one machine is. Where a market has no such moment, one from
+// which the first zone is lost will do.
 func window(traces []market.Trace, skip time.Duration) (time.Duration, bool) {
 	if len(traces) == 0 {
 		return 0, false
 	}
-	gap := traces[0].Gap
-	for at := skip; at+demoLength < traces[0].Length(); at += gap {
-		first := -1
-		for z, t := range traces {
-			if t.At(at) {
-				first = z
-				break
+	for _, all := range []bool{true, false} {
+		for at := skip; at+demoLength < traces[0].Length(); at += traces[0].Gap {
+			if tells(traces, at, all) {
+				return at, true
 			}
-		}
-		if first < 0 {
-			continue
-		}
-		down := time.Duration(0)
-		for d := gap; d < 2*time.Hour; d += gap {
-			if !traces[first].At(at + d) {
-				down = d
-				break
-			}
-		}
-		if down > 40*time.Minute && down < 80*time.Minute {
-			return at, true
 		}
 	}
 	return 0, false
+}
+
+// tells says that the first zone to be had at a moment, or with all each of them, is lost between 40 and 80 minutes later.
+func tells(traces []market.Trace, at time.Duration, all bool) bool {
+	some := false
+	for _, t := range traces {
+		if !t.At(at) {
+			continue
+		}
+		lost := t.Gap
+		for lost < 2*time.Hour && t.At(at+lost) {
+			lost += t.Gap
+		}
+		if lost <= 40*time.Minute || lost >= 80*time.Minute {
+			return false
+		}
+		some = true
+		if !all {
+			break
+		}
+	}
+	return some
 }
 
 // cut makes traces that begin at a moment.
