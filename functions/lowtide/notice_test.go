@@ -97,7 +97,9 @@ func surround(b *testing.B, sync bool) *surroundings {
 			b.Fatal(err)
 		}
 	}
-	offers, err := json.Marshal(fleet.Markets{AsOf: time.Now(), Offers: []fleet.Offer{w.offer}})
+	other := w.offer // the pool that warns is not bought from again at once
+	other.Zone = "sim-1b"
+	offers, err := json.Marshal(fleet.Markets{AsOf: time.Now(), Offers: []fleet.Offer{w.offer, other}})
 	if err == nil {
 		_, err = w.market.Create(b.Context(), fleet.MarketKey, offers)
 	}
