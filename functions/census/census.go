@@ -21,7 +21,6 @@ package census
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -121,15 +120,9 @@ func (c *census) tick(ctx context.Context, e events.ClockTicked) ([]events.Event
 
 func (c *census) load(ctx context.Context, key string) (*memory, uint64, error) {
 	m := &memory{}
-	b, rev, err := c.state.Get(ctx, key)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-	case err != nil:
+	rev, err := store.Load(ctx, c.state, key, m)
+	if err != nil {
 		return nil, 0, fmt.Errorf("read census: %w", err)
-	default:
-		if err := json.Unmarshal(b, m); err != nil {
-			return nil, 0, fmt.Errorf("read census: %w", err)
-		}
 	}
 	if m.Machines == nil {
 		m.Machines = map[string]*known{}
@@ -142,13 +135,7 @@ func (c *census) load(ctx context.Context, key string) (*memory, uint64, error) 
 
 func (c *census) save(ctx context.Context, key string, m *memory, rev uint64) error {
 	m.Version++
-	b, err := json.Marshal(m)
-	if err == nil && rev == 0 {
-		_, err = c.state.Create(ctx, key, b)
-	} else if err == nil {
-		_, err = c.state.Update(ctx, key, b, rev)
-	}
-	if err != nil {
+	if _, err := store.Save(ctx, c.state, key, m, rev); err != nil {
 		return fmt.Errorf("save census: %w", err)
 	}
 	return nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -61,12 +60,7 @@ func (d *desk) recently(ctx context.Context, key string, within time.Duration) (
 func (d *desk) look(ctx context.Context, key string, within time.Duration) (time.Duration, error) {
 	book, now := seenBook{At: map[string]time.Time{}}, d.Wall()
 	name := d.Fleet + ".seen"
-	val, rev, err := d.Seen.Get(ctx, name)
-	if err == nil {
-		err = json.Unmarshal(val, &book)
-	} else if errors.Is(err, store.ErrNotFound) {
-		rev, err = 0, nil
-	}
+	rev, err := store.Load(ctx, d.Seen, name, &book)
 	if err != nil {
 		return 0, fmt.Errorf("read what was seen: %w", err)
 	}
@@ -83,14 +77,7 @@ func (d *desk) look(ctx context.Context, key string, within time.Duration) (time
 	}
 	book.At[key] = now
 	book.Saves++
-	if val, err = json.Marshal(book); err != nil {
-		return 0, err
-	}
-	if rev == 0 {
-		_, err = d.Seen.Create(ctx, name, val)
-	} else {
-		_, err = d.Seen.Update(ctx, name, val, rev)
-	}
+	_, err = store.Save(ctx, d.Seen, name, book, rev)
 	return 0, err
 }
 

@@ -8,8 +8,6 @@ package ledger
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -74,14 +72,8 @@ func (b *Book) Spent(workload string, now time.Time) fleet.Money {
 // Read returns a fleet's account; an empty one if nothing was ever written.
 func Read(ctx context.Context, books store.Bucket, fleetName string) (*Book, uint64, error) {
 	b := &Book{Workloads: map[string]*Account{}, Machines: map[string]*Receipt{}, Strays: map[string]time.Time{}}
-	val, rev, err := books.Get(ctx, fleetName)
-	if errors.Is(err, store.ErrNotFound) {
-		return b, 0, nil
-	}
+	rev, err := store.Load(ctx, books, fleetName, b)
 	if err != nil {
-		return nil, 0, fmt.Errorf("read ledger of %s: %w", fleetName, err)
-	}
-	if err := json.Unmarshal(val, b); err != nil {
 		return nil, 0, fmt.Errorf("read ledger of %s: %w", fleetName, err)
 	}
 	return b, rev, nil
@@ -117,16 +109,7 @@ func (k keeper) fold(ctx context.Context, batch []fn.Delivery) ([]events.Event, 
 		return nil, nil
 	}
 	said := b.warn(k.fleet, now)
-	val, err := json.Marshal(b)
-	if err != nil {
-		return nil, err
-	}
-	if rev == 0 {
-		_, err = k.books.Create(ctx, k.fleet, val)
-	} else {
-		_, err = k.books.Update(ctx, k.fleet, val, rev)
-	}
-	if err != nil {
+	if _, err := store.Save(ctx, k.books, k.fleet, b, rev); err != nil {
 		return nil, fmt.Errorf("save ledger of %s: %w", k.fleet, err)
 	}
 	return said, nil

@@ -29,13 +29,7 @@ var hears = []events.Kind{
 // Read returns a fleet's book; an empty one if nothing was ever written.
 func Read(ctx context.Context, books store.Bucket, fleetName string) (*Book, uint64, error) {
 	b := newBook(fleetName)
-	val, rev, err := books.Get(ctx, fleetName)
-	if errors.Is(err, store.ErrNotFound) {
-		return b, 0, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(val, b)
-	}
+	rev, err := store.Load(ctx, books, fleetName, b)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read notify's book of %s: %w", fleetName, err)
 	}
@@ -118,16 +112,8 @@ func (k *keeper) enter(ctx context.Context, batch []fn.Delivery) ([]events.Event
 		return nil, nil // the clock alone changes nothing worth a write
 	}
 	b.Saves++
-	val, err := json.Marshal(b)
-	if err != nil {
-		return nil, err
-	}
-	if k.rev == 0 {
-		k.rev, err = cfg.Books.Create(ctx, cfg.Fleet, val)
-	} else {
-		k.rev, err = cfg.Books.Update(ctx, cfg.Fleet, val, k.rev)
-	}
-	if err != nil {
+	var err error
+	if k.rev, err = store.Save(ctx, cfg.Books, cfg.Fleet, b, k.rev); err != nil {
 		return nil, fmt.Errorf("save notify's book of %s: %w", cfg.Fleet, err)
 	}
 	if b.Behind || !said && !behind && b.versions() == before {

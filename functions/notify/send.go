@@ -2,7 +2,6 @@ package notify
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -223,12 +222,7 @@ func (s *sender) key() string { return s.fleet + "." + s.name }
 // read returns what was shown; what a call before this could not store goes before what is stored.
 func (s *sender) read(ctx context.Context) (*Record, uint64, error) {
 	r := &Record{}
-	val, rev, err := s.books.Get(ctx, s.key())
-	if errors.Is(err, store.ErrNotFound) {
-		rev, err = 0, nil
-	} else if err == nil {
-		err = json.Unmarshal(val, r)
-	}
+	rev, err := store.Load(ctx, s.books, s.key(), r)
 	if err != nil {
 		return nil, 0, fmt.Errorf("read what %s has shown: %w", s.name, err)
 	}
@@ -241,16 +235,7 @@ func (s *sender) read(ctx context.Context) (*Record, uint64, error) {
 
 func (s *sender) save(ctx context.Context, r *Record, rev uint64) (uint64, error) {
 	r.Saves++
-	val, err := json.Marshal(r)
-	if err != nil {
-		return 0, err
-	}
-	var next uint64
-	if rev == 0 {
-		next, err = s.books.Create(ctx, s.key(), val)
-	} else {
-		next, err = s.books.Update(ctx, s.key(), val, rev)
-	}
+	next, err := store.Save(ctx, s.books, s.key(), r, rev)
 	if err != nil {
 		s.lost, s.rev = r, rev // sent it is: this process must not send it again
 		return 0, fmt.Errorf("save what %s has shown: %w", s.name, err)

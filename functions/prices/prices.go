@@ -247,10 +247,8 @@ func (b *Book) sells(cloud, account string) bool {
 func (p *prices) save(ctx context.Context, b *Book, rev uint64, now time.Time) error {
 	b.Version++
 	v, err := fleet.Pack(b)
-	if err == nil && rev == 0 {
-		_, err = p.market.Create(ctx, bookKey, v)
-	} else if err == nil {
-		_, err = p.market.Update(ctx, bookKey, v, rev)
+	if err == nil {
+		_, err = store.Put(ctx, p.market, bookKey, v, rev)
 	}
 	if err != nil {
 		return fmt.Errorf("save prices: %w", err)
@@ -259,11 +257,11 @@ func (p *prices) save(ctx context.Context, b *Book, rev uint64, now time.Time) e
 		return fmt.Errorf("save market: %w", err)
 	}
 	_, rev, err = p.market.Get(ctx, fleet.MarketKey)
-	switch {
-	case errors.Is(err, store.ErrNotFound):
-		_, err = p.market.Create(ctx, fleet.MarketKey, v)
-	case err == nil:
-		_, err = p.market.Update(ctx, fleet.MarketKey, v, rev)
+	if errors.Is(err, store.ErrNotFound) {
+		rev, err = 0, nil
+	}
+	if err == nil {
+		_, err = store.Put(ctx, p.market, fleet.MarketKey, v, rev)
 	}
 	if err != nil {
 		return fmt.Errorf("save market: %w", err)

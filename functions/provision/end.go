@@ -3,7 +3,6 @@ package provision
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -147,13 +146,7 @@ func endKey(s saying) string { return endPrefix + claim.KeyOf(s.labels()) }
 
 func (p *provisioner) readEnding(ctx context.Context, s saying) (ending, uint64, error) {
 	var e ending
-	b, rev, err := p.claims.Get(ctx, endKey(s))
-	if errors.Is(err, store.ErrNotFound) {
-		return e, 0, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &e)
-	}
+	rev, err := store.Load(ctx, p.claims, endKey(s), &e)
 	if err != nil {
 		return e, 0, fmt.Errorf("read end of plan %s: %w", s.Plan.ID, err)
 	}
@@ -162,13 +155,7 @@ func (p *provisioner) readEnding(ctx context.Context, s saying) (ending, uint64,
 
 func (p *provisioner) writeEnding(ctx context.Context, s saying, e ending, rev uint64) error {
 	e.Version++
-	b, err := json.Marshal(e)
-	if err == nil && rev == 0 {
-		_, err = p.claims.Create(ctx, endKey(s), b)
-	} else if err == nil {
-		_, err = p.claims.Update(ctx, endKey(s), b, rev)
-	}
-	if err != nil {
+	if _, err := store.Save(ctx, p.claims, endKey(s), e, rev); err != nil {
 		return fmt.Errorf("save end of plan %s: %w", s.Plan.ID, err)
 	}
 	return nil

@@ -198,12 +198,7 @@ func (p *provisioner) save(ctx context.Context, h *held) error {
 	if err != nil {
 		return err
 	}
-	if h.rev == 0 {
-		h.rev, err = p.claims.Create(ctx, h.key, b)
-	} else {
-		h.rev, err = p.claims.Update(ctx, h.key, b, h.rev)
-	}
-	if err != nil {
+	if h.rev, err = store.Put(ctx, p.claims, h.key, b, h.rev); err != nil {
 		return fmt.Errorf("save claim %s: %w", h.key, err)
 	}
 	return nil

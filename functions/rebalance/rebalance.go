@@ -195,12 +195,7 @@ func (d *Decider) save(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if d.rev == 0 {
-		d.rev, err = d.cfg.States.Create(ctx, d.cfg.Fleet, b)
-	} else {
-		d.rev, err = d.cfg.States.Update(ctx, d.cfg.Fleet, b, d.rev)
-	}
-	if err != nil {
+	if d.rev, err = store.Put(ctx, d.cfg.States, d.cfg.Fleet, b, d.rev); err != nil {
 		return fmt.Errorf("save fleet %s: %w", d.cfg.Fleet, err)
 	}
 	return nil

@@ -13,8 +13,6 @@ package usage
 import (
 	"cmp"
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -99,13 +97,7 @@ func (s *State) settle(word Word, since time.Time, d fn.Delivery) {
 
 func (j judge) read(ctx context.Context, machine string) (State, uint64, error) {
 	var s State
-	b, rev, err := j.machines.Get(ctx, events.Token(machine))
-	if errors.Is(err, store.ErrNotFound) {
-		return s, 0, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &s)
-	}
+	rev, err := store.Load(ctx, j.machines, events.Token(machine), &s)
 	if err != nil {
 		return s, 0, fmt.Errorf("read the use of %s: %w", machine, err)
 	}
@@ -113,16 +105,7 @@ func (j judge) read(ctx context.Context, machine string) (State, uint64, error) 
 }
 
 func (j judge) write(ctx context.Context, machine string, s State, rev uint64) error {
-	b, err := json.Marshal(s)
-	if err != nil {
-		return err
-	}
-	if rev == 0 {
-		_, err = j.machines.Create(ctx, events.Token(machine), b)
-	} else {
-		_, err = j.machines.Update(ctx, events.Token(machine), b, rev)
-	}
-	if err != nil {
+	if _, err := store.Save(ctx, j.machines, events.Token(machine), s, rev); err != nil {
 		return fmt.Errorf("keep the use of %s: %w", machine, err)
 	}
 	return nil

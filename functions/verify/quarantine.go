@@ -2,8 +2,6 @@ package verify
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"time"
 
@@ -75,13 +73,7 @@ func below(devices []events.Device) (slow []events.Device) {
 
 func (j judge) rejected(ctx context.Context, uuid string) (rejection, uint64, error) {
 	var r rejection
-	b, rev, err := j.orders.Get(ctx, deviceKey(uuid))
-	if errors.Is(err, store.ErrNotFound) {
-		return r, 0, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &r)
-	}
+	rev, err := store.Load(ctx, j.orders, deviceKey(uuid), &r)
 	if err != nil {
 		return r, 0, fmt.Errorf("read the rejection of %s: %w", uuid, err)
 	}
@@ -93,16 +85,7 @@ func (j judge) reject(ctx context.Context, uuid string, r rejection) error {
 	if err != nil || was.Nonce == r.Nonce {
 		return err
 	}
-	b, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	if rev == 0 {
-		_, err = j.orders.Create(ctx, deviceKey(uuid), b)
-	} else {
-		_, err = j.orders.Update(ctx, deviceKey(uuid), b, rev)
-	}
-	if err != nil {
+	if _, err := store.Save(ctx, j.orders, deviceKey(uuid), r, rev); err != nil {
 		return fmt.Errorf("keep the rejection of %s: %w", uuid, err)
 	}
 	return nil

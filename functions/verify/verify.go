@@ -10,8 +10,6 @@ package verify
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -207,13 +205,7 @@ func worst(devices []events.Device) (ratio, lower, upper float64) {
 
 func (j judge) read(ctx context.Context, machine string) (record, uint64, error) {
 	var r record
-	b, rev, err := j.orders.Get(ctx, events.Token(machine))
-	if errors.Is(err, store.ErrNotFound) {
-		return r, 0, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &r)
-	}
+	rev, err := store.Load(ctx, j.orders, events.Token(machine), &r)
 	if err != nil {
 		return r, 0, fmt.Errorf("read the benchmark order of %s: %w", machine, err)
 	}
@@ -221,16 +213,7 @@ func (j judge) read(ctx context.Context, machine string) (record, uint64, error)
 }
 
 func (j judge) write(ctx context.Context, machine string, r record, rev uint64) error {
-	b, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	if rev == 0 {
-		_, err = j.orders.Create(ctx, events.Token(machine), b)
-	} else {
-		_, err = j.orders.Update(ctx, events.Token(machine), b, rev)
-	}
-	if err != nil {
+	if _, err := store.Save(ctx, j.orders, events.Token(machine), r, rev); err != nil {
 		return fmt.Errorf("keep the benchmark of %s: %w", machine, err)
 	}
 	return nil

@@ -7,6 +7,7 @@ package store
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 )
 
@@ -29,6 +30,36 @@ type Bucket interface {
 	Delete(ctx context.Context, key string) error
 	// Keys lists the keys, sorted.
 	Keys(ctx context.Context) ([]string, error)
+}
+
+// Put writes over revision rev; where rev is 0, a key that must not exist. It is for a value that was read before, and
+// perhaps was not there; errors are those of Create and Update.
+func Put(ctx context.Context, b Bucket, key string, val []byte, rev uint64) (next uint64, err error) {
+	if rev == 0 {
+		return b.Create(ctx, key, val)
+	}
+	return b.Update(ctx, key, val, rev)
+}
+
+// Load decodes the JSON under a key into v. Where there is none, v stays as it is and rev is 0.
+func Load(ctx context.Context, b Bucket, key string, v any) (rev uint64, err error) {
+	val, rev, err := b.Get(ctx, key)
+	if errors.Is(err, ErrNotFound) {
+		return 0, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(val, v)
+	}
+	return rev, err
+}
+
+// Save puts v as JSON over revision rev, as Put does.
+func Save(ctx context.Context, b Bucket, key string, v any, rev uint64) (next uint64, err error) {
+	val, err := json.Marshal(v)
+	if err != nil {
+		return 0, err
+	}
+	return Put(ctx, b, key, val, rev)
 }
 
 // Objects keeps content-addressed values that are too large for an event.

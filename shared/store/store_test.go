@@ -349,3 +349,28 @@ func TestAnExpiringBucketForgetsWhatHasLivedAndKeepsTheRest(t *testing.T) {
 		}
 	})
 }
+
+func TestAValueIsLoadedChangedAndSavedOverWhatWasRead(t *testing.T) {
+	type count struct{ N int }
+	b, ctx := store.Memory(), t.Context()
+	c := count{N: 7}
+	rev, err := store.Load(ctx, b, "k", &c)
+	if err != nil || rev != 0 || c.N != 7 {
+		t.Fatalf("nothing there: got %+v at %d, %v, want it as it was at 0", c, rev, err)
+	}
+	if rev, err = store.Save(ctx, b, "k", c, rev); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Save(ctx, b, "k", count{N: 8}, 0); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("a first write over what is there: got %v, want %v", err, store.ErrConflict)
+	}
+	if _, err := store.Save(ctx, b, "k", count{N: 9}, rev); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := store.Save(ctx, b, "k", count{N: 10}, rev); !errors.Is(err, store.ErrConflict) {
+		t.Errorf("over what is not there any more: got %v, want %v", err, store.ErrConflict)
+	}
+	if now, err := store.Load(ctx, b, "k", &c); err != nil || c.N != 9 || now == rev {
+		t.Errorf("got %+v at %d, %v, want 9 at a later revision than %d", c, now, err, rev)
+	}
+}
