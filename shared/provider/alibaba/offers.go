@@ -28,7 +28,7 @@ type region struct {
 	types  map[string]kind
 	spot   map[string]history
 	lists  map[string]list
-	quoted map[string]fleet.Offer // by pool, as last offered: a listing tells no price
+	quoted provider.Quotes // a listing tells no price
 }
 
 // kind is a machine type's GPUs.
@@ -94,13 +94,9 @@ func (a *Alibaba) offers(ctx context.Context, code string) ([]fleet.Offer, error
 			out = append(out, a.terms(r, name, types[name], l)...)
 		}
 	}
-	quoted := map[string]fleet.Offer{}
-	for _, o := range out {
-		quoted[o.Pool()] = o
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r.quoted = quoted
+	r.quoted = provider.QuotesOf(out)
 	return out, nil
 }
 
@@ -159,22 +155,12 @@ func (a *Alibaba) offer(r *region, name, zone string, k kind, m fleet.Market, p 
 	return o
 }
 
-// priced gives a listed machine its GPUs and the price of its pool as last offered; spot that is not offered any more
-// counts as on demand, so that no cap is fooled.
+// priced gives a listed machine its GPUs, also of a type that is not offered, and the price of its pool.
 func (r *region) priced(o fleet.Offer) fleet.Offer {
 	if k, ok := r.types[o.Type]; ok {
 		o.GPU, o.GPUs, o.Form, o.Memory = k.card.Model, k.count, k.card.Form, k.card.Memory
 	}
-	q, ok := r.quoted[o.Pool()]
-	if !ok && o.Market == fleet.Spot {
-		dear := o
-		dear.Market = fleet.OnDemand
-		q, ok = r.quoted[dear.Pool()]
-	}
-	if ok {
-		o.Price, o.Hourly = q.Price, q.Hourly
-	}
-	return o
+	return r.quoted.Price(o)
 }
 
 // types are the machine types with whole GPUs.

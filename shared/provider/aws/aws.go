@@ -260,7 +260,7 @@ func (a *AWS) machine(r *region, i instance) provider.Machine {
 	}
 	a.mu.Lock()
 	a.where[i.ID] = r.code
-	o = r.priced(o)
+	o = r.quoted.Price(o)
 	a.mu.Unlock()
 	m := provider.Machine{ID: i.ID, Labels: provider.FromTags(i.tags()), Offer: o, Since: i.Launched.UTC()}
 	m.State, m.Why = i.state()

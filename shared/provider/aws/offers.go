@@ -24,7 +24,7 @@ type region struct {
 	zones map[string]string // name to id, of whole zones
 	disks map[string][]disk // by image
 
-	quoted map[string]fleet.Offer // by pool, as last offered: a listing tells no price
+	quoted provider.Quotes // a listing tells no price
 
 	read   time.Time // when the rest was
 	types  map[string]provider.Card
@@ -144,29 +144,10 @@ func (a *AWS) offers(ctx context.Context, code string) ([]fleet.Offer, error) {
 		return nil, err
 	}
 	out = append(append(out, spot...), blocks...)
-	quoted := map[string]fleet.Offer{}
-	for _, o := range out {
-		quoted[o.Pool()] = o
-	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	r.quoted = quoted
+	r.quoted = provider.QuotesOf(out)
 	return out, nil
-}
-
-// priced gives a listed machine its GPUs and the price of its pool as last offered; spot that is not offered any more
-// counts as on demand, so that no cap is fooled.
-func (r *region) priced(o fleet.Offer) fleet.Offer {
-	q, ok := r.quoted[o.Pool()]
-	if !ok && o.Market == fleet.Spot {
-		dear := o
-		dear.Market = fleet.OnDemand
-		q, ok = r.quoted[dear.Pool()]
-	}
-	if ok {
-		o.Price, o.Hourly, o.GPU, o.GPUs, o.Form, o.Memory = q.Price, q.Hourly, q.GPU, q.GPUs, q.Form, q.Memory
-	}
-	return o
 }
 
 func (a *AWS) offer(r *region, kind, zone string, m fleet.Market, p fleet.Price) fleet.Offer {

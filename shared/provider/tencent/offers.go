@@ -69,13 +69,9 @@ func (t *Tencent) Offers(ctx context.Context) ([]fleet.Offer, error) {
 			out = append(out, t.offers(region, r)...)
 		}
 	}
-	quoted := map[string]fleet.Offer{}
-	for _, o := range out {
-		quoted[o.Pool()] = o
-	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.quoted = quoted
+	t.quoted = provider.QuotesOf(out)
 	return out, nil
 }
 

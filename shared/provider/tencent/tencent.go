@@ -63,8 +63,8 @@ type Tencent struct {
 	wire *wire
 
 	mu     sync.Mutex
-	quoted map[string]fleet.Offer // by pool, as last offered: a listing tells no price
-	where  map[string]string      // machine id to region, as far as it was seen
+	quoted provider.Quotes   // a listing tells no price
+	where  map[string]string // machine id to region, as far as it was seen
 }
 
 // New makes the adapter.
@@ -76,7 +76,7 @@ func New(s Settings) *Tencent {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	return &Tencent{s: s, wire: &wire{s: s}, quoted: map[string]fleet.Offer{}, where: map[string]string{}}
+	return &Tencent{s: s, wire: &wire{s: s}, where: map[string]string{}}
 }
 
 // Traits implements provider.Provider.
@@ -233,7 +233,7 @@ func (t *Tencent) machine(region string, i instance) provider.Machine {
 	}
 	t.mu.Lock()
 	t.where[i.ID] = region
-	o = t.priced(o)
+	o = t.quoted.Price(o)
 	t.mu.Unlock()
 	m := provider.Machine{ID: i.ID, Labels: provider.FromTags(i.tags()), Offer: o, Since: i.since()}
 	m.State, m.Why = i.state()
@@ -241,21 +241,6 @@ func (t *Tencent) machine(region string, i instance) provider.Machine {
 		m.Until = t.s.Now().UTC()
 	}
 	return m
-}
-
-// priced gives a listed machine its GPUs and the price of its pool as last offered; spot that is not offered any more
-// counts as on demand, so that no cap is fooled. The caller holds mu.
-func (t *Tencent) priced(o fleet.Offer) fleet.Offer {
-	q, ok := t.quoted[o.Pool()]
-	if !ok && o.Market == fleet.Spot {
-		dear := o
-		dear.Market = fleet.OnDemand
-		q, ok = t.quoted[dear.Pool()]
-	}
-	if ok {
-		o.Price, o.Hourly, o.GPU, o.GPUs, o.Form, o.Memory = q.Price, q.Hourly, q.GPU, q.GPUs, q.Form, q.Memory
-	}
-	return o
 }
 
 // End implements provider.Provider. The system disk and the public address go with the machine.
