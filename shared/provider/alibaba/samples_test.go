@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -19,24 +17,6 @@ import (
 	"lowtide/shared/provider/fake"
 	"lowtide/shared/provider/providertest"
 )
-
-// sample reads bytes to the vendor's schema, which lie beside the repository. Without them the test is skipped, but not
-// in CI.
-func sample(t *testing.T, name string) []byte {
-	t.Helper()
-	dir := os.Getenv("LOWTIDE_SHARED")
-	if dir == "" {
-		dir = "../../../../shared"
-	}
-	b, err := os.ReadFile(filepath.Join(dir, "samples", name))
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("the samples are not here: %v", err)
-	}
-	return b
-}
 
 // instead is an account in a region, and the stand-in with other answers to some actions: a status and a body.
 func instead(t *testing.T, region string, by map[string]func(*http.Request) (int, []byte)) *alibaba.Alibaba {
@@ -101,7 +81,7 @@ func compare(t *testing.T, got, want map[string]string) {
 const noList = `{"PriceInfo": {"Price": {"Currency": "CNY", "OriginalPrice": 900, "TradePrice": 900}}}`
 
 func TestTheVendorsStockIsRead(t *testing.T) {
-	stock := sample(t, "alibaba-DescribeAvailableResource-shape.json")
+	stock := providertest.Sample(t, "alibaba-DescribeAvailableResource-shape.json")
 	compare(t, told(t, instead(t, "cn-hangzhou", map[string]func(*http.Request) (int, []byte){
 		"DescribeAvailableResource": func(*http.Request) (int, []byte) { return http.StatusOK, stock },
 		"DescribeInstanceTypes": says(`{"InstanceTypes": {"InstanceType": [
@@ -125,7 +105,7 @@ func TestTheVendorsStockIsRead(t *testing.T) {
 
 // The vendor's example of prices is of a machine without a GPU; the types here say otherwise, so that it is offered.
 func TestTheVendorsPricesAreReadAndZeroIsNone(t *testing.T) {
-	prices := sample(t, "alibaba-DescribeSpotPriceHistory.json")
+	prices := providertest.Sample(t, "alibaba-DescribeSpotPriceHistory.json")
 	p := instead(t, "cn-hangzhou", map[string]func(*http.Request) (int, []byte){
 		"DescribeAvailableResource": says(`{"AvailableZones": {"AvailableZone": [{"ZoneId": "cn-hangzhou-g", "AvailableResources": {"AvailableResource": [
 			{"Type": "InstanceType", "SupportedResources": {"SupportedResource": [{"Value": "ecs.g5.large", "Status": "Available", "StatusCategory": "WithStock"},
@@ -210,7 +190,7 @@ func TestCodesAreSortedIntoTheClosedList(t *testing.T) {
 			ask(code, c.word)
 		}
 	}
-	status, body = http.StatusForbidden, sample(t, "alibaba-error-no-stock.json")
+	status, body = http.StatusForbidden, providertest.Sample(t, "alibaba-error-no-stock.json")
 	ask("OperationDenied.NoStock", "no_capacity")
 }
 

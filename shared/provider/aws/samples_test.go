@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -19,24 +17,6 @@ import (
 	"lowtide/shared/provider/fake"
 	"lowtide/shared/provider/providertest"
 )
-
-// sample reads bytes to the vendor's schema, which lie beside the repository. Without them the test is skipped, but not
-// in CI.
-func sample(t *testing.T, name string) []byte {
-	t.Helper()
-	dir := os.Getenv("LOWTIDE_SHARED")
-	if dir == "" {
-		dir = "../../../../shared"
-	}
-	b, err := os.ReadFile(filepath.Join(dir, "samples", name))
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("the samples are not here: %v", err)
-	}
-	return b
-}
 
 // instead is the stand-in with other answers to some actions: a status and a body.
 func instead(t *testing.T, by map[string]func() (int, []byte)) provider.Provider {
@@ -67,7 +47,7 @@ func instead(t *testing.T, by map[string]func() (int, []byte)) provider.Provider
 }
 
 func TestTheVendorsSchemaOfPricesIsRead(t *testing.T) {
-	spot, list := sample(t, "aws-ec2-DescribeSpotPriceHistory.xml"), sample(t, "aws-pricing-GetProducts.json")
+	spot, list := providertest.Sample(t, "aws-ec2-DescribeSpotPriceHistory.xml"), providertest.Sample(t, "aws-pricing-GetProducts.json")
 	p := instead(t, map[string]func() (int, []byte){
 		"DescribeSpotPriceHistory": func() (int, []byte) { return 200, spot },
 		"GetProducts":              func() (int, []byte) { return 200, list },

@@ -5,8 +5,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -259,27 +257,9 @@ func TestASubscriptionIsShownAndNotBought(t *testing.T) {
 	}
 }
 
-// sample reads bytes to the vendor's schema, which lie beside the repository. Without them the test is skipped, but not
-// in CI.
-func sample(t *testing.T, name string) string {
-	t.Helper()
-	dir := os.Getenv("LOWTIDE_SHARED")
-	if dir == "" {
-		dir = "../../../../shared"
-	}
-	b, err := os.ReadFile(filepath.Join(dir, "samples", name))
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("the samples are not here: %v", err)
-	}
-	return string(b)
-}
-
 // The vendor's printed row pairs POSTPAID_BY_HOUR with no hourly price and a monthly one: it is no offer, also with a GPU.
 func TestTheVendorsPrintedRowHasNoHourlyPrice(t *testing.T) {
-	printed := strings.Replace(sample(t, "tencent-DescribeZoneInstanceConfigInfos.json"), `"GpuCount": 0`, `"GpuCount": 1`, 1)
+	printed := strings.Replace(string(providertest.Sample(t, "tencent-DescribeZoneInstanceConfigInfos.json")), `"GpuCount": 0`, `"GpuCount": 1`, 1)
 	for charge, n := range map[string]int{"POSTPAID_BY_HOUR": 0, "PREPAID": 2} {
 		p, _ := instead(t, fleet.CNY, map[string]func() string{"DescribeZoneInstanceConfigInfos": func() string {
 			return strings.Replace(printed, "POSTPAID_BY_HOUR", charge, 1)
@@ -295,7 +275,7 @@ func TestTheVendorsPrintedRowHasNoHourlyPrice(t *testing.T) {
 }
 
 func TestTheVendorsErrorInsideA200IsNoCapacity(t *testing.T) {
-	p, _ := instead(t, fleet.USD, map[string]func() string{"RunInstances": func() string { return sample(t, "tencent-error-sold-out.json") }})
+	p, _ := instead(t, fleet.USD, map[string]func() string{"RunInstances": func() string { return string(providertest.Sample(t, "tencent-error-sold-out.json")) }})
 	if _, err := p.Launch(t.Context(), want(find(t, p, "ap-guangzhou-6", "GN7.2XLARGE32", fleet.Spot, 0))); provider.Word(err) != "no_capacity" {
 		t.Errorf("got %v", err)
 	}

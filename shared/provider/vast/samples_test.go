@@ -2,8 +2,6 @@ package vast_test
 
 import (
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -12,25 +10,8 @@ import (
 	"lowtide/shared/provider/providertest"
 )
 
-// sample reads the vendor's bytes, which lie beside the repository. Without them the test is skipped, but not in CI.
-func sample(t *testing.T, name string) string {
-	t.Helper()
-	dir := os.Getenv("LOWTIDE_SHARED")
-	if dir == "" {
-		dir = "../../../../shared"
-	}
-	b, err := os.ReadFile(filepath.Join(dir, "samples", name))
-	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skipf("the samples are not here: %v", err)
-	}
-	return string(b)
-}
-
 func TestTheVendorsOwnOffersAreRead(t *testing.T) {
-	v, _ := answers(t, map[string]string{"POST /api/v0/bundles/": sample(t, "vast-bundles.json")}, 200)
+	v, _ := answers(t, map[string]string{"POST /api/v0/bundles/": string(providertest.Sample(t, "vast-bundles.json"))}, 200)
 	offers, err := v.Offers(t.Context())
 	if err != nil || len(offers) == 0 {
 		t.Fatalf("got %d and %v", len(offers), err)
@@ -48,7 +29,7 @@ func TestTheVendorsOwnOffersAreRead(t *testing.T) {
 }
 
 func TestTheVendorsOwnMachineIsReadAndIsNotOurs(t *testing.T) {
-	one := sample(t, "vast-instance.json")
+	one := string(providertest.Sample(t, "vast-instance.json"))
 	row := one[strings.Index(one, "{\n  \"id\""):strings.LastIndex(one, "}")]
 	v, _ := answers(t, map[string]string{"GET /api/v1/instances/": `{"instances": [` + row + `], "next_token": null}`}, 200)
 	all, err := v.List(t.Context())
@@ -74,7 +55,7 @@ func TestTheVendorsOwnRefusalsAreOfTheClosedList(t *testing.T) {
 	} {
 		v, asked := answers(t, map[string]string{
 			"GET /api/v1/instances/": `{"instances": [], "next_token": null}`, "POST /api/v0/bundles/": read(t, "bundles.json"),
-			"PUT /api/v0/asks/": sample(t, c.file), "DELETE /": `{"success": true}`,
+			"PUT /api/v0/asks/": string(providertest.Sample(t, c.file)), "DELETE /": `{"success": true}`,
 		}, c.status)
 		offers, err := v.Offers(t.Context())
 		if err != nil {
