@@ -275,7 +275,8 @@ func TestTheVendorsPrintedRowHasNoHourlyPrice(t *testing.T) {
 }
 
 func TestTheVendorsErrorInsideA200IsNoCapacity(t *testing.T) {
-	p, _ := instead(t, fleet.USD, map[string]func() string{"RunInstances": func() string { return string(providertest.Sample(t, "tencent-error-sold-out.json")) }})
+	soldOut := string(providertest.Sample(t, "tencent-error-sold-out.json"))
+	p, _ := instead(t, fleet.USD, map[string]func() string{"RunInstances": func() string { return soldOut }})
 	if _, err := p.Launch(t.Context(), want(find(t, p, "ap-guangzhou-6", "GN7.2XLARGE32", fleet.Spot, 0))); provider.Word(err) != "no_capacity" {
 		t.Errorf("got %v", err)
 	}
