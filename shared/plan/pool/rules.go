@@ -83,37 +83,15 @@ func SlackWait(j Job, theta float64) Rule {
 	})
 }
 
-// Sliced cuts the time to the deadline into n slices and is greedy against the end of each: by the end of slice i
-// the progress must be i/n of the work.
-func Sliced(j Job, n int) Rule {
-	return ruleFunc(func(v View) Choice {
-		now, end := float64(v.T)*j.Tick, j.End()
-		i := int(math.Floor(now*float64(n)/end)) + 1
-		stop := func(i int) float64 { return math.Floor(float64(i)*end/float64(n)/j.Tick) * j.Tick }
-		if stop(i) <= now {
-			i++
-		}
-		c := spotOr(v, Idle)
-		if owed := float64(i)*j.Work/float64(n) - (j.Work - v.Work); i < n && owed > 0 {
-			c = j.netAgainst(v, c, owed, stop(i)-now)
-		}
-		return j.net(v, c)
-	})
-}
-
 // net is the published 2d rule: inside two delays of the deadline take on-demand to the end, but keep a spot
 // instance that is already productive.
 func (j Job) net(v View, c Choice) Choice {
-	return j.netAgainst(v, c, v.Work, j.End()-float64(v.T)*j.Tick)
-}
-
-func (j Job) netAgainst(v View, c Choice, work, left float64) Choice {
 	up := func(x float64) float64 { return math.Ceil(x/j.Tick-1e-9) * j.Tick }
-	left = math.Floor(left/j.Tick+1e-9) * j.Tick
-	if up(work+2*j.Delay) >= left-slop && v.Mode != Spot {
+	left := math.Floor((j.End()-float64(v.T)*j.Tick)/j.Tick+1e-9) * j.Tick
+	if up(v.Work+2*j.Delay) >= left-slop && v.Mode != Spot {
 		c = Choice{OnDemand, -1}
 	}
-	if up(work+j.Delay) >= left-slop {
+	if up(v.Work+j.Delay) >= left-slop {
 		c = Choice{OnDemand, -1}
 		if v.Mode == Spot && v.Warmup == 0 {
 			c = v.Stay()
