@@ -57,6 +57,7 @@ var kinds = func() map[Kind]reflect.Type {
 		WorkloadWarned{},
 		WorkloadKept{},
 		ApprovalRefused{},
+		ChangeRefused{},
 		CheckpointAsked{},
 		SilenceSet{},
 		ChannelFailed{},
@@ -127,6 +128,14 @@ type WorkloadChanged struct {
 	Deadline time.Time                `json:"deadline,omitzero"`
 	Budget   fleet.Maybe[fleet.Money] `json:"budget,omitzero"`
 	Autonomy fleet.Autonomy           `json:"autonomy,omitempty"`
+}
+
+// Done says that a workload is as the change wants it.
+func (f WorkloadChanged) Done(s fleet.Spec) bool {
+	budget, asked := f.Budget.Get()
+	has, _ := s.Budget.Get()
+	return (f.Autonomy == "" || f.Autonomy == s.Autonomy) && (f.Deadline.IsZero() || f.Deadline.Equal(s.Deadline)) &&
+		(!asked || has.Currency == budget.Currency && has.Amount.Equal(budget.Amount))
 }
 
 // WorkloadWithdrawn asks to save, stop and forget a workload.

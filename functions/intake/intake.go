@@ -7,6 +7,7 @@ package intake
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/shopspring/decimal"
 
+	"lowtide/events"
 	"lowtide/shared/fleet"
 )
 
@@ -149,11 +151,7 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 			return s, field("checkpoint", err)
 		}
 	}
-	switch s.Autonomy = fleet.Autonomy(f.Autonomy); s.Autonomy {
-	case "":
-		s.Autonomy = fleet.Observe
-	case fleet.Observe, fleet.Suggest, fleet.Act:
-	default:
+	if s.Autonomy = cmp.Or(fleet.Autonomy(f.Autonomy), fleet.Observe); !s.Autonomy.Known() {
 		return s, field("autonomy", fmt.Errorf("%q is none of observe, suggest, act", f.Autonomy))
 	}
 	switch s.WhenIdle = fleet.WhenIdle(f.WhenIdle); s.WhenIdle {
@@ -170,6 +168,33 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 		}
 	}
 	return s, nil
+}
+
+// Changes are what a person gave of a workload that is there, as in its file; what is empty stays as it is.
+type Changes struct{ Autonomy, Deadline, Budget string }
+
+// Change checks a change by the rules of the file.
+func Change(workload string, c Changes, now time.Time) (e events.WorkloadChanged, err error) {
+	if c == (Changes{}) {
+		return e, errors.New("nothing to change: give --autonomy, --deadline or --budget")
+	}
+	e.Workload = workload
+	if e.Autonomy = fleet.Autonomy(c.Autonomy); c.Autonomy != "" && !e.Autonomy.Known() {
+		return e, field("autonomy", fmt.Errorf("%q is none of observe, suggest, act", c.Autonomy))
+	}
+	if c.Deadline != "" {
+		if e.Deadline, err = deadline(c.Deadline, now); err != nil {
+			return e, field("deadline", err)
+		}
+	}
+	if c.Budget != "" {
+		m, err := money(c.Budget)
+		if err != nil {
+			return e, field("budget", err)
+		}
+		e.Budget = fleet.Known(m)
+	}
+	return e, nil
 }
 
 func field(name string, err error) error { return fmt.Errorf("field %s: %w", name, err) }

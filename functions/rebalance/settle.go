@@ -230,7 +230,7 @@ func (d *Decider) useless(m *fleet.Instance) bool {
 }
 
 func (d *Decider) silent(m *fleet.Instance) bool {
-	return !m.Heard.IsZero() && d.state.Now.Sub(m.Heard) > d.cfg.Policy.Silence
+	return d.state.Silent(m, d.state.Now, d.cfg.Policy.Silence)
 }
 
 // release plans the end of a machine, once.

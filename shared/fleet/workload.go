@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 )
 
@@ -14,6 +15,9 @@ const (
 	Suggest Autonomy = "suggest" // a person approves each plan
 	Act     Autonomy = "act"
 )
+
+// Known says that it is one of the three.
+func (a Autonomy) Known() bool { return a == Observe || a == Suggest || a == Act }
 
 // Spec is a workload as its owner wrote it.
 type Spec struct {
@@ -35,6 +39,9 @@ type Spec struct {
 	WhenIdle           WhenIdle          `json:"when_idle,omitempty"`   // what is done when its GPUs lie idle or are far too large
 	IdleGrace          time.Duration     `json:"idle_grace,omitempty"`  // from the warning until that; 0: 15 min
 }
+
+// Same says that two files ask for the same.
+func (s Spec) Same(t Spec) bool { return fmt.Sprint(s) == fmt.Sprint(t) }
 
 // WhenIdle is what may be done about a workload that wastes its GPUs; people are told in any case.
 type WhenIdle string

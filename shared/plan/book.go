@@ -161,7 +161,7 @@ func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string)
 	}
 	switch {
 	case !kind:
-		return Promise{}, fmt.Sprintf("nothing on offer has %d GPUs of %v on %v; ask for fewer, or allow more models or clouds", s.GPUs, anyOf(s.Models), anyOf(s.Clouds))
+		return Promise{}, fmt.Sprintf("nothing on offer has %d GPUs of %v on %v; on offer are: %s", s.GPUs, anyOf(s.Models), anyOf(s.Clouds), book.kinds(20))
 	case sure == nil && !s.Deadline.IsZero():
 		return Promise{}, "a deadline needs on-demand capacity to fall back on, and none that fits is on offer"
 	case sure == nil:
@@ -182,6 +182,25 @@ func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string)
 		return pr, fmt.Sprintf("the worst case, all on demand, is %s; the budget is %s", pr.Worst, budget)
 	}
 	return pr, ""
+}
+
+// kinds lists what GPUs are on offer where, n at most.
+func (b *Book) kinds(n int) string {
+	seen := map[string]bool{}
+	for _, offers := range b.byMarket {
+		for i := range offers {
+			o := &offers[i].offer
+			seen[fmt.Sprintf("%d %s (%s)", o.GPUs, cmp.Or(o.GPU, "of unknown model"), o.Cloud)] = true
+		}
+	}
+	all := fleet.Sorted(seen)
+	if len(all) == 0 {
+		return "none"
+	}
+	if len(all) > n {
+		all = append(all[:n], fmt.Sprintf("%d more (lowtide offers)", len(all)-n))
+	}
+	return strings.Join(all, ", ")
 }
 
 func anyOf(names []string) any {
