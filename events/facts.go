@@ -163,6 +163,7 @@ type WorkloadAccepted struct {
 	Baseline fleet.Money              `json:"baseline,omitzero"` // the work on demand from the first second, without any start-up
 	Budget   fleet.Maybe[fleet.Money] `json:"budget,omitzero"`
 	Bound    fleet.Money              `json:"bound"`             // the bill if the control plane dies for ever right after the next purchase
+	Unbooted fleet.Money              `json:"unbooted,omitzero"` // the same for a machine that never boots: until its hard end, where the cloud keeps it
 	Finish   time.Time                `json:"finish"`            // when it ends at the latest, all on demand from now
 	Deadline time.Time                `json:"deadline,omitzero"` // promised
 }

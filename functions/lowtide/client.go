@@ -292,7 +292,7 @@ func (c *client) submit(cmd *cobra.Command, o *common, spec fleet.Spec) error {
 				return failed("%s is refused: %s", spec.Name, f.Why)
 			case events.WorkloadAccepted:
 				return o.print(cmd.OutOrStdout(), f, func(w io.Writer) {
-					fmt.Fprintf(w, "%s is accepted: worst case, all on demand, %s; if lowtide died for ever its machines would end themselves by their lease, for %s at most\n", f.Workload, f.Worst, f.Bound)
+					fmt.Fprintf(w, "%s is accepted: worst case, all on demand, %s; if lowtide died for ever its machines would end themselves by their lease, for %s at most (one that never boots: by its hard end, for %s)\n", f.Workload, f.Worst, f.Bound, f.Unbooted)
 					fmt.Fprintln(w, meaning(spec.Autonomy))
 				})
 			}

@@ -136,7 +136,7 @@ func (d *Decider) accept(w *fleet.Workload) {
 		return
 	}
 	w.Phase, w.Commit = fleet.Accepted, pr.Worst
-	d.announce(events.WorkloadAccepted{Workload: w.Spec.Name, Worst: pr.Worst, Baseline: pr.Baseline, Bound: pr.Bound, Finish: pr.Finish, Deadline: w.Spec.Deadline, Budget: w.Spec.Budget})
+	d.announce(events.WorkloadAccepted{Workload: w.Spec.Name, Worst: pr.Worst, Baseline: pr.Baseline, Bound: pr.Bound, Unbooted: pr.Unbooted, Finish: pr.Finish, Deadline: w.Spec.Deadline, Budget: w.Spec.Budget})
 }
 
 func (d *Decider) changed(id string, e events.WorkloadChanged) {

@@ -139,6 +139,7 @@ type Promise struct {
 	Worst    fleet.Money // all on demand
 	Baseline fleet.Money // the work alone on demand, nothing lost to starting
 	Bound    fleet.Money // the bill if the control plane dies for ever: two machines until their leases end
+	Unbooted fleet.Money // what one machine costs then that never boots, until the hard end it is bought with
 	Finish   time.Time   // all on demand from now
 }
 
@@ -173,6 +174,8 @@ func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string)
 	if hourly, ok := sure.offer.Hourly.Get(); ok {
 		pr.Worst, pr.Baseline = hourly.Times(need.Hours()), hourly.Times(work.Hours())
 		pr.Bound = hourly.Times(2 * (p.Lease + p.Grace).Hours())
+		w := fleet.Workload{Spec: &s}
+		pr.Unbooted = hourly.Times(hardEnd(situation{w: &w, now: now, left: s.Work, promised: !s.Deadline.IsZero()}, p).Sub(now).Hours())
 	}
 	if !s.Deadline.IsZero() && pr.Finish.Add(p.Wake).After(s.Deadline) {
 		return pr, fmt.Sprintf("on demand from now it may end as late as %s (%s of work, up to %s to start, %s to the next look), after the deadline %s",
