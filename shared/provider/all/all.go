@@ -13,6 +13,9 @@
 //	VAST_URL                        vast: its API                                         https://console.vast.ai
 //	LOWTIDE_VAST_IMAGE              vast: the container that runs; sh, sha256sum, curl    none: offers only
 //	LOWTIDE_VAST_DISK               vast: GB a machine                                    50
+//	LAMBDA_API_KEY                  lambdalabs: the key                                   without it: skipped
+//	LAMBDA_URL                      lambdalabs: its API                                   https://cloud.lambda.ai
+//	LOWTIDE_LAMBDALABS_SSH_KEY      lambdalabs: name of an SSH key at the account         none: offers only
 //	AWS_ACCESS_KEY_ID, AWS_PROFILE… aws: the SDK's own variables, files and roles         without any: skipped
 //	LOWTIDE_AWS_REGIONS             aws: regions to buy in, with commas; set alone, the   AWS_REGION
 //	                                credentials come from files or the machine's role
@@ -66,6 +69,7 @@ import (
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/alibaba"
 	"lowtide/shared/provider/aws"
+	"lowtide/shared/provider/lambdalabs"
 	"lowtide/shared/provider/tencent"
 	"lowtide/shared/provider/vast"
 )
@@ -113,7 +117,7 @@ func none(context.Context, *reader) (made, error) { return made{}, skip("no adap
 var builders = []builder{
 	{"aws", openAWS},
 	{"azure", none},
-	{"lambdalabs", none},
+	{"lambdalabs", openLambda},
 	{"vast", openVast},
 	{"paperspace", none},
 	{"tencent", openTencent},
@@ -282,6 +286,25 @@ func openVast(_ context.Context, r *reader) (made, error) {
 		lacks = append(lacks, "LOWTIDE_VAST_IMAGE")
 	}
 	return made{Provider: vast.New(s), lacks: lacks}, nil
+}
+
+func openLambda(_ context.Context, r *reader) (made, error) {
+	key := r.o.Getenv("LAMBDA_API_KEY")
+	if key == "" {
+		return made{}, skip("LAMBDA_API_KEY is not set")
+	}
+	s := lambdalabs.Settings{
+		URL: r.o.Getenv("LAMBDA_URL"), Key: key, SSHKey: r.o.Getenv("LOWTIDE_LAMBDALABS_SSH_KEY"), Client: r.client(lambdalabs.Reads), Now: r.o.Now,
+	}
+	if s.URL == "" { // another address is a stand-in, which is in no hurry to refuse
+		s.Pace = lambdalabs.Published()
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	if s.SSHKey == "" {
+		lacks = append(lacks, "LOWTIDE_LAMBDALABS_SSH_KEY")
+	}
+	return made{Provider: lambdalabs.New(s), lacks: lacks}, nil
 }
 
 // credentialNames are the variables by which a person says that there is an AWS account.
