@@ -301,7 +301,7 @@ type MachineHeard struct {
 	Run      fleet.Run      `json:"run,omitzero"`
 	Workload string         `json:"workload,omitempty"`
 	Saved    fleet.Manifest `json:"saved,omitzero"` // newest durable checkpoint of this run
-	Busy     string         `json:"busy,omitempty"` // benchmark, restore, save
+	Busy     string         `json:"busy,omitempty"` // benchmark, restore, setup, save
 	Result   string         `json:"result,omitempty"`
 	Lease    time.Time      `json:"lease,omitzero"` // when the machine ends itself without contact
 }
@@ -320,7 +320,7 @@ type WorkloadStarted struct {
 	Epoch    uint64        `json:"epoch"`
 	From     string        `json:"from,omitempty"` // manifest restored
 	Step     int64         `json:"step"`
-	Restore  time.Duration `json:"restore,omitempty"`
+	Restore  time.Duration `json:"restore,omitempty"` // with the code and the setup
 }
 
 // WorkloadProgressed is said at most once a minute.

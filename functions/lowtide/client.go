@@ -68,13 +68,13 @@ type client struct {
 }
 
 // deployed is the address of a lowtide whose functions are elsewhere, with the admin's credentials: LOWTIDE_NATS_URL,
-// LOWTIDE_NATS_CREDS, LOWTIDE_NATS_CA_FILE, LOWTIDE_FLEET.
+// LOWTIDE_NATS_CREDS, LOWTIDE_NATS_CA_FILE, LOWTIDE_FLEET; LOWTIDE_AGENT_BUCKET, where logs and code lie.
 func deployed(ctx context.Context) (*client, error) {
 	f := relayFlags{
 		nats: os.Getenv("LOWTIDE_NATS_URL"), creds: os.Getenv("LOWTIDE_NATS_CREDS"), ca: os.Getenv("LOWTIDE_NATS_CA_FILE"),
 		fleet: cmp.Or(os.Getenv("LOWTIDE_FLEET"), "main"),
 	}
-	c := &client{address: address{NATS: f.nats, Fleet: f.fleet, Policy: plan.Default}}
+	c := &client{address: address{NATS: f.nats, Fleet: f.fleet, Bucket: os.Getenv("LOWTIDE_AGENT_BUCKET"), Policy: plan.Default}}
 	var err error
 	if c.nc, err = f.connect(); err != nil {
 		return nil, nobody(fmt.Errorf("connect to NATS at %s: %w", f.nats, err))
@@ -229,15 +229,23 @@ func submitCommand() *cobra.Command {
 				return usage(err)
 			}
 			// The file is judged before anybody is asked: a bad one changes nothing, also where nothing runs.
-			if _, err := intake.Parse(args[0], b, time.Now()); err != nil {
+			asked, err := intake.Parse(args[0], b, time.Now())
+			if err != nil {
+				return usage(err)
+			}
+			code, err := packed(args[0], asked.Workdir)
+			if err != nil {
 				return usage(err)
 			}
 			return o.talk(cmd, func(c *client) error {
-				spec, err := intake.Parse(args[0], b, c.clock.Now())
+				asked, err := intake.Parse(args[0], b, c.clock.Now())
 				if err != nil {
 					return usage(err)
 				}
-				return c.submit(cmd, &o, spec)
+				if err := c.bring(cmd, &asked.Spec, code); err != nil {
+					return err
+				}
+				return c.submit(cmd, &o, asked.Spec)
 			})
 		},
 	}

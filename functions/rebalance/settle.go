@@ -173,6 +173,7 @@ func (d *Decider) start(w *fleet.Workload, m *fleet.Instance) {
 		Epoch:     w.Epoch,
 		Start: &fleet.Start{
 			Workload: w.Spec.Name, Run: w.Spec.Run, Env: w.Spec.Env, SaveEvery: w.Spec.SaveEvery, From: w.Saved.ID, Prior: w.Prior.ID,
+			Kit: w.Spec.Kit,
 		},
 		Prune: &fleet.Prune{Workload: w.Spec.Name, Keep: keep},
 	})
