@@ -97,7 +97,15 @@ func (h horizon) gap(at int) int {
 	if !h.thin {
 		return 1
 	}
-	return max(1, at/16)
+	return max(1, at/8)
+}
+
+// ages are the buckets of a lone zone.
+func (h horizon) ages() []int {
+	if h.thin {
+		return fewAges
+	}
+	return fineAges
 }
 
 // bytes is the memory of a solved table.
