@@ -44,11 +44,12 @@ type table struct {
 	spots  []int     // position of an up state among the up states, -1 when down
 	stages int       // steps a warm-up is spread over, less one: modes between launch and productive
 	slots  int       // rows of one time left
+	held   int       // the first of them that are kept: all, or in a thin table no stage of a warm-up but the first
 	grid   []float64 // x of each point, s
 	kept   []int     // the times left that are kept, in steps, rising
 	block  []int32   // by time left: its place in kept, or -1
-	val    []float32 // [kept][slot][grid]
-	aside  []float32 // while it is solved: two times left that are not kept, by turns
+	val    []float32 // [kept][held slot][grid]
+	solved []float32 // while it is solved: all rows of two times left, by turns
 }
 
 // shift is where the points of a grid land when x falls by some seconds: below 0 is unsafe.
@@ -70,6 +71,10 @@ func newTable(h horizon, c chain) *table {
 	}
 	t.stages = max(0, int(math.Ceil(h.delay/h.step-1e-9))-1)
 	t.slots = 2*len(c.up) + (1+t.stages)*ups
+	t.held = t.slots
+	if h.thin {
+		t.held = 2*len(c.up) + (1+min(t.stages, 1))*ups
+	}
 	for x := 0; x < h.near*h.fine; x++ {
 		t.grid = append(t.grid, float64(x)*h.step/float64(h.fine))
 	}
@@ -85,10 +90,7 @@ func newTable(h horizon, c chain) *table {
 			next = left + h.gap(left)
 		}
 	}
-	t.val = make([]float32, len(t.kept)*t.slots*len(t.grid))
-	if h.thin {
-		t.aside = make([]float32, 2*t.slots*len(t.grid))
-	}
+	t.val = make([]float32, len(t.kept)*t.held*len(t.grid))
 	return t
 }
 
@@ -111,14 +113,20 @@ func (h horizon) ages() []int {
 // bytes is the memory of a solved table.
 func (t *table) bytes() int { return 4*len(t.val) + 8*len(t.grid) }
 
+// row is a slot's values at a time left, while the table is solved.
 func (t *table) row(left, slot int) []float32 {
 	n := len(t.grid)
-	if b := t.block[left]; b >= 0 {
-		at := (int(b)*t.slots + slot) * n
-		return t.val[at : at+n]
-	}
 	at := (left%2*t.slots + slot) * n
-	return t.aside[at : at+n]
+	return t.solved[at : at+n]
+}
+
+// keep stores what is held of a time left.
+func (t *table) keep(left int) {
+	size := t.held * len(t.grid)
+	if b := int(t.block[left]); b >= 0 {
+		at := left % 2 * t.slots * len(t.grid)
+		copy(t.val[b*size:(b+1)*size], t.solved[at:at+size])
+	}
 }
 
 func (t *table) idle(i int) int     { return i }
@@ -180,6 +188,7 @@ func (t *table) shift(by float64) shift {
 func (t *table) solve(ctx context.Context) error {
 	sw := &sweep{table: t, wait: t.shift(t.step), launch: t.shift(t.delay)}
 	n := len(t.grid)
+	t.solved = make([]float32, 2*t.slots*n)
 	sw.ei, sw.eo = make([]float32, n), make([]float32, n)
 	for k := 0; k <= t.stages; k++ {
 		left := t.delay - float64(k)*t.step
@@ -197,8 +206,9 @@ func (t *table) solve(ctx context.Context) error {
 			sw.state(left, i)
 		}
 		sw.moves(left)
+		t.keep(left)
 	}
-	t.aside = nil
+	t.solved = nil
 	return nil
 }
 

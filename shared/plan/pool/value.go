@@ -58,8 +58,8 @@ func (t *table) value(s where, slot int) float64 {
 		return math.Inf(1)
 	}
 	n := len(t.grid)
-	at := (s.lo*t.slots + slot) * n
-	lo, hi := t.val[at+s.below:], t.val[at+t.slots*n+s.above:]
+	at := (s.lo*t.held + slot) * n
+	lo, hi := t.val[at+s.below:], t.val[at+t.held*n+s.above:]
 	a, b := lo[0]*(1-s.f0)+lo[1]*s.f0, hi[0]*(1-s.f1)+hi[1]*s.f1
 	return float64(a*(1-s.f) + b*s.f)
 }
@@ -82,7 +82,11 @@ func (t *table) ridden(s where, i int, warmup float64) float64 {
 		return t.value(s, t.spot(i, 0))
 	}
 	less, slot := 0.0, t.spot(i, 0)
-	for k := t.stages; k >= 0; k-- {
+	from := t.stages
+	if t.held < t.slots { // between the first and productive nothing is kept
+		from = 1
+	}
+	for k := from; k >= 0; k-- {
 		more, next := t.delay-float64(k)*t.step, t.idle(i)
 		if k > 0 {
 			next = t.spot(i, k)
