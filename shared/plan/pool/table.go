@@ -48,7 +48,7 @@ type table struct {
 	grid   []float64 // x of each point, s
 	kept   []int     // the times left that are kept, in steps, rising
 	block  []int32   // by time left: its place in kept, or -1
-	val    []float32 // [kept][held slot][grid]
+	val    []uint16  // [kept][held slot][grid], in parts of the time left: none costs more than on-demand all the way
 	solved []float32 // while it is solved: all rows of two times left, by turns
 }
 
@@ -90,7 +90,7 @@ func newTable(h horizon, c chain) *table {
 			next = left + h.gap(left)
 		}
 	}
-	t.val = make([]float32, len(t.kept)*t.held*len(t.grid))
+	t.val = make([]uint16, len(t.kept)*t.held*len(t.grid))
 	return t
 }
 
@@ -111,7 +111,7 @@ func (h horizon) ages() []int {
 }
 
 // bytes is the memory of a solved table.
-func (t *table) bytes() int { return 4*len(t.val) + 8*len(t.grid) }
+func (t *table) bytes() int { return 2*len(t.val) + 8*len(t.grid) }
 
 // row is a slot's values at a time left, while the table is solved.
 func (t *table) row(left, slot int) []float32 {
@@ -122,12 +122,18 @@ func (t *table) row(left, slot int) []float32 {
 
 // keep stores what is held of a time left.
 func (t *table) keep(left int) {
-	size := t.held * len(t.grid)
-	if b := int(t.block[left]); b >= 0 {
-		at := left % 2 * t.slots * len(t.grid)
-		copy(t.val[b*size:(b+1)*size], t.solved[at:at+size])
+	b, size, at := int(t.block[left]), t.held*len(t.grid), left%2*t.slots*len(t.grid)
+	if b < 0 {
+		return
+	}
+	to, parts := t.val[b*size:(b+1)*size], whole/float32(left)
+	for i, v := range t.solved[at : at+size] {
+		to[i] = uint16(v*parts + 0.5)
 	}
 }
+
+// whole is the time left, in the parts that values are kept in.
+const whole = 65535
 
 func (t *table) idle(i int) int     { return i }
 func (t *table) onDemand(i int) int { return len(t.chain.up) + i }

@@ -19,10 +19,11 @@ func (t *table) spare(m moment) float64 {
 // where is where a time left and a slack lie among the points of a table: between two kept times, and for each between
 // two points of the grid.
 type where struct {
-	unsafe    bool // no slack: +Inf in every slot
-	lo, below int  // the earlier kept time, and the point below
-	above     int  // the point below at the later one
-	f, f0, f1 float32
+	unsafe        bool    // no slack: +Inf in every slot
+	lo            int     // the earlier kept time
+	before, after float32 // weights of the parts kept there and at the next
+	below, above  int     // the point below at each
+	f0, f1        float32 // and the share of the point above
 }
 
 // locate finds steps left and slack x.
@@ -33,7 +34,8 @@ func (t *table) locate(left, x float64) where {
 	left = math.Min(math.Max(left, 0), float64(t.left))
 	lo := t.before(left)
 	from, to := float64(t.kept[lo]), float64(t.kept[lo+1])
-	s := where{lo: lo, f: float32((left - from) / (to - from))}
+	f := (left - from) / (to - from)
+	s := where{lo: lo, before: float32(from * (1 - f) / whole), after: float32(to * f / whole)}
 	if t.thin && left*t.step-t.delay-x < x {
 		// Less work than slack: between kept times the same work is the better guide, since at the same slack one of
 		// them may have none left.
@@ -59,9 +61,10 @@ func (t *table) value(s where, slot int) float64 {
 	}
 	n := len(t.grid)
 	at := (s.lo*t.held + slot) * n
-	lo, hi := t.val[at+s.below:], t.val[at+t.held*n+s.above:]
-	a, b := lo[0]*(1-s.f0)+lo[1]*s.f0, hi[0]*(1-s.f1)+hi[1]*s.f1
-	return float64(a*(1-s.f) + b*s.f)
+	lo, hi := t.val[at+s.below:at+s.below+2], t.val[at+t.held*n+s.above:at+t.held*n+s.above+2]
+	a := float32(lo[0])*(1-s.f0) + float32(lo[1])*s.f0
+	b := float32(hi[0])*(1-s.f1) + float32(hi[1])*s.f1
+	return float64(a*s.before + b*s.after)
 }
 
 // read is value at steps left and slack x.
