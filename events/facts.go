@@ -159,6 +159,7 @@ type WorkloadResumed struct {
 // WorkloadAccepted is a promise: the worst case, all on demand, fits deadline and budget.
 type WorkloadAccepted struct {
 	Workload string                   `json:"workload"`
+	Asked    string                   `json:"asked,omitempty"`   // id of the event that asked for it
 	Worst    fleet.Money              `json:"worst"`             // committed
 	Baseline fleet.Money              `json:"baseline,omitzero"` // the work on demand from the first second, without any start-up
 	Budget   fleet.Maybe[fleet.Money] `json:"budget,omitzero"`
@@ -171,6 +172,7 @@ type WorkloadAccepted struct {
 // WorkloadRefused says why a workload cannot be promised.
 type WorkloadRefused struct {
 	Workload string `json:"workload"`
+	Asked    string `json:"asked,omitempty"` // id of the event that asked for it: a name may be asked for again
 	Why      string `json:"why"`
 }
 

@@ -108,14 +108,16 @@ type Agent struct {
 	cfg  Config
 	deps Deps
 
-	mu      sync.Mutex
-	memo    memo // what must outlive the process
-	written memo // as it is on disk
-	now     time.Time
-	began   time.Time // first Tick
-	live    Status    // the process as last seen
-	seen    bool      // live is known
-	trouble error     // to be returned by a Tick that has nothing to say
+	mu        sync.Mutex
+	memo      memo // what must outlive the process
+	written   memo // as it is on disk
+	now       time.Time
+	began     time.Time // first Tick
+	live      Status    // the process as last seen
+	seen      bool      // live is known
+	wrongAt   time.Time // since when live.Wrong is what it is
+	wrongTold string    // the last that was told
+	trouble   error     // to be returned by a Tick that has nothing to say
 
 	out    []events.Event // to be said by the call that is running
 	again  bool           // the order was said again
@@ -302,8 +304,18 @@ func (a *Agent) look(ctx context.Context) {
 		a.seen = false
 		return
 	}
+	if st.Wrong != a.live.Wrong {
+		a.wrongAt = a.now
+	}
 	a.live, a.seen = st, true
+	if st.Wrong != "" && a.wrongTold != st.Wrong && a.now.Sub(a.wrongAt) >= wrongFor {
+		a.wrongTold = st.Wrong
+		a.say(events.CheckpointFailed{Workload: a.memo.Run.Workload, Machine: a.cfg.Machine, Epoch: st.Epoch, Why: a.mask(st.Wrong)})
+	}
 }
+
+// wrongFor is how long a wrong mark stands before it is told: a job may have dropped what the next mark replaces.
+const wrongFor = 10 * time.Second
 
 // readNewest asks for the newest order until it is answered, so that an old one on the disk is not acted on.
 func (a *Agent) readNewest() {

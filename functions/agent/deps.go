@@ -60,6 +60,7 @@ type Status struct {
 	Step      int64  // newest that it told
 	Of        int64  // all of its steps, if it told
 	Newest    *Local // newest checkpoint that is complete on this machine's disk
+	Wrong     string // why what the job says it saved is no checkpoint; "": it is one, or there is none
 	Result    string // what it says it made
 	Tail      string // last lines of its log, when not alive
 }

@@ -125,7 +125,7 @@ func (p *Processes) Status(context.Context) (Status, error) {
 	if readMarker(dir, "PROGRESS", &told) == nil {
 		st.Step, st.Of = told.Step, told.Of
 	}
-	if st.Newest = p.newest(dir); st.Newest != nil {
+	if st.Newest, st.Wrong = p.newest(dir); st.Newest != nil {
 		st.Step = max(st.Step, st.Newest.Step)
 	}
 	_, err = os.Stat(filepath.Join(dir, "LISTENING"))
@@ -148,22 +148,27 @@ func (p *Processes) Status(context.Context) (Status, error) {
 	return st, nil
 }
 
-// newest is the checkpoint that READY names, if it is there.
-func (p *Processes) newest(dir string) *Local {
+// newest is the checkpoint that READY names, or what is wrong with that; neither where there is no READY.
+func (p *Processes) newest(dir string) (l *Local, wrong string) {
 	var ready struct {
 		Path string
 		Step int64
 	}
-	if readMarker(dir, "READY", &ready) != nil || ready.Path == "" {
-		return nil
+	switch err := readMarker(dir, "READY", &ready); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, ""
+	case err != nil:
+		return nil, fmt.Sprintf("READY cannot be read: %v; want {\"path\": …, \"step\": …}", err)
+	case ready.Path == "":
+		return nil, "READY names no path; want {\"path\": …, \"step\": …}"
 	}
-	l := Local{Path: ready.Path, Step: ready.Step}
+	l = &Local{Path: ready.Path, Step: ready.Step}
 	if !filepath.IsAbs(l.Path) {
 		l.Path = filepath.Join(dir, l.Path)
 	}
 	if p.sized.Path == l.Path && p.sized.Step == l.Step {
 		l.Bytes = p.sized.Bytes
-		return &l
+		return l, ""
 	}
 	err := filepath.WalkDir(l.Path, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -175,10 +180,10 @@ func (p *Processes) newest(dir string) *Local {
 		return nil
 	})
 	if err != nil {
-		return nil // dropped by the job since; a newer one follows
+		return nil, fmt.Sprintf("READY names %s, which is not there: %v", ready.Path, err) // or was dropped since, and a newer one follows
 	}
-	p.sized = l
-	return &l
+	p.sized = *l
+	return l, ""
 }
 
 // Save writes the deadline and signals the job if it listens.

@@ -317,9 +317,33 @@ func TestRealFailureTellsTheLog(t *testing.T) {
 	if f := until(r, some[events.WorkloadFailed]); f.Code != 9 || f.Why != "*** 1" {
 		t.Errorf("failed with %d and %q, want 9 and the masked log", f.Code, f.Why)
 	}
-	r.order(fleet.Order{Number: 2, Epoch: 2, Start: &fleet.Start{Workload: "w", Run: []string{"/no/such/program"}}})
+	r.order(fleet.Order{Number: 2, Epoch: 2, Start: &fleet.Start{Workload: "w", Run: []string{"sh", "-c", "echo $LOWTIDE_EPOCH; exit 9"}}})
+	if f := until(r, some[events.WorkloadFailed]); f.Why != "2" {
+		t.Errorf("failed with %q, want what the second run printed alone", f.Why)
+	}
+	r.order(fleet.Order{Number: 3, Epoch: 3, Start: &fleet.Start{Workload: "w", Run: []string{"/no/such/program"}}})
 	if f := until(r, some[events.WorkloadFailed]); !strings.Contains(f.Why, "/no/such/program") {
 		t.Errorf("failed with %q, want the program named", f.Why)
+	}
+}
+
+func TestAMarkThatIsWrongIsTold(t *testing.T) {
+	for mark, says := range map[string]string{
+		`{}`:                        "READY names no path",
+		`{"path":"gone","step":20}`: "READY names gone, which is not there",
+		`step 20`:                   "READY cannot be read",
+	} {
+		t.Run(mark, func(t *testing.T) {
+			t.Parallel() // each waits ten seconds: a mark may be wrong for a moment
+			r := newReal(t, "m1", openStore(t))
+			until(r, some[events.InstanceReady])
+			r.order(fleet.Order{Number: 1, Epoch: 1, Start: &fleet.Start{
+				Workload: "w", Run: []string{"sh", "-c", "printf '%s' '" + mark + "' > $LOWTIDE_CKPT_DIR/READY; sleep 60"},
+			}})
+			if f := until(r, some[events.CheckpointFailed]); !strings.Contains(f.Why, says) || f.Workload != "w" || f.Epoch != 1 {
+				t.Errorf("told %+v, want %q", f, says)
+			}
+		})
 	}
 }
 

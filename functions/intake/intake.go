@@ -110,7 +110,7 @@ func decode(b []byte, f *file) (err error) {
 		}
 	}()
 	if err := yaml.UnmarshalWithOptions(b, f, yaml.Strict()); err != nil {
-		return errors.New(oneLine(yaml.FormatError(err, false, false)))
+		return words(err, b)
 	}
 	return nil
 }
@@ -243,7 +243,7 @@ func positive(s string) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a duration; write 4h or 30m", s)
 	}
 	if d <= 0 || d > 10*365*24*time.Hour {
-		return 0, fmt.Errorf("%s is not between 0 and ten years", s)
+		return 0, fmt.Errorf("%s is not above 0 and at most ten years", s)
 	}
 	return d, nil
 }
@@ -261,7 +261,7 @@ func deadline(s string, now time.Time) (time.Time, error) {
 	if !at.After(now) {
 		return time.Time{}, fmt.Errorf("%s is in the past; give a time after %s", s, now.Format(time.RFC3339))
 	}
-	return at.UTC(), nil
+	return at.UTC().Truncate(time.Second), nil
 }
 
 // money reads "20 USD"; plain numbers are USD.

@@ -121,3 +121,19 @@ func FuzzParse(f *testing.F) {
 		}
 	})
 }
+
+func TestAFileThatIsNotOneSaysWhereAndHowToMendIt(t *testing.T) {
+	const good = "name: a\nrun: [\"true\"]\nwork: 1h\n"
+	for _, c := range []struct{ file, want string }{
+		{good + "deadlin: 3h\n", `w.yaml: line 4: unknown field "deadlin"; did you mean "deadline"?`},
+		{good + "zzzzzzzz: 3h\n", `w.yaml: line 4: unknown field "zzzzzzzz"`},
+		{good + "steps: many\n", "w.yaml: line 4: field steps: want a whole number"},
+		{good + "models: V100\n", "w.yaml: line 4: field models: want a list such as [a, b] and got a single text"},
+		{"#!/bin/sh\necho $(date) : \"x\"\nif true; then\n", "w.yaml: line"},
+	} {
+		_, err := intake.Parse("w.yaml", []byte(c.file), time.Now())
+		if err == nil || !strings.HasPrefix(err.Error(), c.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%q:\ngot  %v\nwant %s", c.file, err, c.want)
+		}
+	}
+}

@@ -126,7 +126,7 @@ func logsCommand() *cobra.Command {
 	var o common
 	var follow bool
 	cmd := &cobra.Command{
-		Use: "logs WORKLOAD", Short: "What the workload printed, machine after machine, also of machines that are gone", Args: cobra.ExactArgs(1),
+		Use: "logs WORKLOAD", Short: "What the workload printed, machine after machine, also of machines that are gone", Args: needs("WORKLOAD"),
 		Long: "What the workload printed, machine after machine, also of machines that are gone.\n\n" +
 			"Each machine keeps the last 256 KiB of a run beside the workload's checkpoints, copied every few seconds and\n" +
 			"before the run's end is told: --follow is some seconds behind, and what a machine printed in the last seconds\n" +

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -43,6 +44,16 @@ func (c coded) Unwrap() error { return c.error }
 func failed(format string, args ...any) error { return coded{fmt.Errorf(format, args...), exitFailed} }
 func usage(err error) error                   { return coded{err, exitUsage} }
 func nobody(err error) error                  { return coded{err, exitNobody} }
+
+// needs is for commands that take exactly these arguments, and says which when they do not come.
+func needs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return usage(fmt.Errorf("%s wants %s, and got %s; see %s --help", cmd.CommandPath(), strings.Join(names, " "), counted(len(args), "argument", "arguments"), cmd.CommandPath()))
+	}
+}
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

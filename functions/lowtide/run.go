@@ -50,6 +50,7 @@ type runFlags struct {
 	seed               uint64
 	clouds             []string
 	dry                bool
+	paced              bool // a speed was asked for
 }
 
 func runCommand() *cobra.Command {
@@ -73,7 +74,7 @@ func runCommand() *cobra.Command {
 					return err
 				}
 			}
-			if f.speed == 0 {
+			if f.paced = cmd.Flags().Changed("speed"); !f.paced {
 				f.speed = 240
 				if f.state != "" {
 					f.speed = 1
@@ -95,12 +96,12 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
 	cmd.Flags().StringVar(&f.bucket, "bucket", "", "URL of the bucket that checkpoints and logs go to (file://, s3://, azblob://; see the README); empty: a directory in --state")
-	cmd.Flags().StringSliceVar(&f.clouds, "clouds", nil, "real clouds to buy at instead of a fake one: aws,vast; needs --state")
+	cmd.Flags().StringSliceVar(&f.clouds, "clouds", nil, "real clouds to buy at instead of a fake one, such as aws,vast (lowtide offers lists them); needs --state")
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "with --clouds: read real prices, plan, and buy nothing")
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
 	cmd.Flags().StringVar(&f.chatops, "chatops", os.Getenv("LOWTIDE_CHATOPS"), "file that says who may command and approve from chat, and where to listen; empty: chatops.yaml in --state, if it is there")
 	f.ask.on(cmd)
-	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
+	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with a new --state (an old one keeps its own)")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
 	cmd.Flags().DurationVar(&f.lease, "lease", demoPolicy.Lease, "after this long without contact a machine saves and ends itself, in market time")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "of the built-in market")
@@ -547,12 +548,12 @@ func daemon(ctx context.Context, out io.Writer, f runFlags) error {
 	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", m.name, max(m.clock.Speed, 1), f.state, f.state)
 	<-d.over
 	err = d.why()
-	d.farewell(out)
+	d.farewell(out, f.state)
 	return err
 }
 
 // farewell says what goes on without lowtide, and what that costs.
-func (d *deck) farewell(out io.Writer) {
+func (d *deck) farewell(out io.Writer, state string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	states, err := store.Bind(ctx, d.js, fleetsBucket)
@@ -574,8 +575,16 @@ func (d *deck) farewell(out io.Writer) {
 		fmt.Fprintln(out, "lowtide: stopped; no machine of ours runs")
 		return
 	}
-	fmt.Fprintf(out, "lowtide: stopped; %d machines go on, and bill %.2f USD/h together, until they have heard nothing for %s (%s from now); start lowtide again on the same directory, or end them with lowtide panic before you stop it\n",
-		bills, hourly, story.Short(d.policy.Lease), d.clock.Real(d.policy.Lease).Round(time.Second))
+	fmt.Fprintf(out, "lowtide: stopped; %s on, and bill %.2f USD/h together, until they have heard nothing for %s (%s from now); to go on: lowtide run --state %s; to end them: the same, and lowtide panic --state %s\n",
+		counted(bills, "machine goes", "machines go"), hourly, story.Short(d.policy.Lease), d.clock.Real(d.policy.Lease).Round(time.Second), state, state)
+}
+
+// counted is a number with its noun.
+func counted(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
 }
 
 // place is where machines are bought, and in what time.
@@ -605,6 +614,9 @@ func (f runFlags) market(ctx context.Context) (p place, err error) {
 	if cloud == nil {
 		if p.clock, err = keptClock(f.state, f.speed); err == nil {
 			p.traces, p.name, err = f.traces()
+		}
+		if kept := max(p.clock.Speed, 1); f.paced && kept != f.speed {
+			p.notes = append(p.notes, fmt.Sprintf("--speed %g is not heard: the market of %s goes %g times as fast, as when it was begun", f.speed, f.state, kept))
 		}
 		return p, err
 	}

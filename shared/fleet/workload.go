@@ -1,8 +1,9 @@
 package fleet
 
 import (
+	"bytes"
 	"cmp"
-	"fmt"
+	"encoding/json"
 	"time"
 )
 
@@ -49,7 +50,11 @@ type Kit struct {
 }
 
 // Same says that two files ask for the same.
-func (s Spec) Same(t Spec) bool { return fmt.Sprint(s) == fmt.Sprint(t) }
+func (s Spec) Same(t Spec) bool {
+	a, err := json.Marshal(s)
+	b, err2 := json.Marshal(t)
+	return err == nil && err2 == nil && bytes.Equal(a, b)
+}
 
 // WhenIdle is what may be done about a workload that wastes its GPUs; people are told in any case.
 type WhenIdle string
@@ -94,6 +99,7 @@ type Workload struct {
 	Spec     *Spec         `json:"spec"` // replaced, never edited: Encoder tells a change by the pointer
 	Phase    WorkloadPhase `json:"phase"`
 	Why      string        `json:"why,omitempty"`
+	Asked    string        `json:"asked,omitempty"` // id of the event that asked for it, until that is answered
 	Since    time.Time     `json:"since"` // submitted
 	Ended    time.Time     `json:"ended,omitzero"`
 	Epoch    uint64        `json:"epoch"`            // of the newest run ordered; 0: none yet

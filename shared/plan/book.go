@@ -162,7 +162,7 @@ func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string)
 	}
 	switch {
 	case !kind:
-		return Promise{}, fmt.Sprintf("nothing on offer has %d GPUs of %v on %v; on offer are: %s", s.GPUs, anyOf(s.Models), anyOf(s.Clouds), book.kinds(20))
+		return Promise{}, fmt.Sprintf("nothing that fits is on offer (%s); on offer are: %s", asked(s), book.kinds(20))
 	case sure == nil && !s.Deadline.IsZero():
 		return Promise{}, "a deadline needs on-demand capacity to fall back on, and none that fits is on offer"
 	case sure == nil:
@@ -206,9 +206,17 @@ func (b *Book) kinds(n int) string {
 	return strings.Join(all, ", ")
 }
 
-func anyOf(names []string) any {
-	if len(names) == 0 {
-		return "any"
+// asked is what a workload wants of a machine, in words.
+func asked(s fleet.Spec) string {
+	gpus, models, clouds := "any number of GPUs", "of any model", "on any cloud"
+	if s.GPUs > 0 {
+		gpus = strconv.Itoa(s.GPUs) + " GPUs"
 	}
-	return names
+	if len(s.Models) > 0 {
+		models = strings.Join(s.Models, " or ")
+	}
+	if len(s.Clouds) > 0 {
+		clouds = "on " + strings.Join(s.Clouds, " or ")
+	}
+	return gpus + ", " + models + ", " + clouds
 }
