@@ -24,9 +24,6 @@ import (
 // MaxBytes is the largest workload file.
 const MaxBytes = 1 << 20
 
-// maxGPUs is the most that one machine on sale anywhere has; 16 is p2.16xlarge and Alibaba's largest.
-const maxGPUs = 16
-
 // file is the workload file; the README explains it field by field.
 type file struct {
 	Name               string            `yaml:"name"`
@@ -98,6 +95,9 @@ func parse(b []byte, now time.Time) (Asked, error) {
 		return Asked{}, err
 	}
 	s, err := f.spec(now)
+	if err == nil {
+		err = s.Check(now)
+	}
 	return Asked{Spec: s, Workdir: f.Workdir}, err
 }
 
@@ -134,8 +134,8 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 			return s, field("env", fmt.Errorf("%q cannot be a name; use others than LOWTIDE_*, without '='", k))
 		}
 	}
-	if f.GPUs < 0 || f.GPUs > maxGPUs {
-		return s, field("gpus", fmt.Errorf("%d GPUs on one machine are not sold; give 0 (any) to %d", f.GPUs, maxGPUs))
+	if f.GPUs < 0 || f.GPUs > fleet.MaxGPUs {
+		return s, field("gpus", fmt.Errorf("%d GPUs on one machine are not sold; give 0 (any) to %d", f.GPUs, fleet.MaxGPUs))
 	}
 	if s.Work, err = positive(f.Work); err != nil {
 		return s, field("work", err)
@@ -242,7 +242,7 @@ func positive(s string) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a duration; write 4h or 30m", s)
 	}
-	if d <= 0 || d > 10*365*24*time.Hour {
+	if d <= 0 || d > fleet.FarAway {
 		return 0, fmt.Errorf("%s is not above 0 and at most ten years", s)
 	}
 	return d, nil
@@ -257,6 +257,9 @@ func deadline(s string, now time.Time) (time.Time, error) {
 			return time.Time{}, fmt.Errorf("%q is neither a time such as 2026-12-01T08:00:00+08:00 nor a duration such as 6h", s)
 		}
 		at = now.Add(d)
+	}
+	if at.After(now.Add(fleet.FarAway)) {
+		return time.Time{}, fmt.Errorf("%s is more than ten years away", s)
 	}
 	if !at.After(now) {
 		return time.Time{}, fmt.Errorf("%s is in the past; give a time after %s", s, now.Format(time.RFC3339))
