@@ -16,6 +16,12 @@
 //	LAMBDA_API_KEY                  lambdalabs: the key                                   without it: skipped
 //	LAMBDA_URL                      lambdalabs: its API                                   https://cloud.lambda.ai
 //	LOWTIDE_LAMBDALABS_SSH_KEY      lambdalabs: name of an SSH key at the account         none: offers only
+//	PAPERSPACE_API_KEY              paperspace: a team's key                              without it: skipped
+//	PAPERSPACE_URL                  paperspace: its API                                   https://api.paperspace.com/v1
+//	LOWTIDE_PAPERSPACE_REGIONS      paperspace: regions to buy in, with commas            ny2,ca1,ams1
+//	LOWTIDE_PAPERSPACE_TEMPLATE     paperspace: operating-system template for all         none: offers only
+//	                                machine types, or type=template,…
+//	LOWTIDE_PAPERSPACE_DISK         paperspace: GB a machine, of the sizes that are sold  100
 //	AWS_ACCESS_KEY_ID, AWS_PROFILE… aws: the SDK's own variables, files and roles         without any: skipped
 //	LOWTIDE_AWS_REGIONS             aws: regions to buy in, with commas; set alone, the   AWS_REGION
 //	                                credentials come from files or the machine's role
@@ -84,6 +90,7 @@ import (
 	"lowtide/shared/provider/alibaba"
 	"lowtide/shared/provider/aws"
 	"lowtide/shared/provider/lambdalabs"
+	"lowtide/shared/provider/paperspace"
 	"lowtide/shared/provider/tencent"
 	"lowtide/shared/provider/vast"
 	"lowtide/shared/provider/volcengine"
@@ -134,7 +141,7 @@ var builders = []builder{
 	{"azure", none},
 	{"lambdalabs", openLambda},
 	{"vast", openVast},
-	{"paperspace", none},
+	{"paperspace", openPaperspace},
 	{"tencent", openTencent},
 	{"alibaba", openAlibaba},
 	{"huawei", none},
@@ -192,8 +199,10 @@ func wrap(m made, caps provider.Caps, o Options) provider.Provider {
 
 // reader reads settings and collects what is wrong.
 type reader struct {
-	o    Options
-	errs []error
+	o      Options
+	errs   []error
+	mirror *provider.Boot // nil: not read yet
+	lacks  []string
 }
 
 func (r *reader) wrong(name, format string, args ...any) {
@@ -253,9 +262,16 @@ func (r *reader) caps() provider.Caps {
 	return c
 }
 
-// boot reads the mirror; lacks says what is missing for a launch.
-func (r *reader) boot() (b provider.Boot, lacks []string) {
-	b = provider.Boot{Mirror: r.o.Getenv("LOWTIDE_MIRROR"), SHA256: map[string]string{}}
+// boot reads the mirror, once for all clouds, or what is wrong would be said for each; lacks says what is missing for a launch.
+func (r *reader) boot() (provider.Boot, []string) {
+	if r.mirror == nil {
+		r.mirror, r.lacks = r.readBoot()
+	}
+	return *r.mirror, slices.Clone(r.lacks)
+}
+
+func (r *reader) readBoot() (b *provider.Boot, lacks []string) {
+	b = &provider.Boot{Mirror: r.o.Getenv("LOWTIDE_MIRROR"), SHA256: map[string]string{}}
 	for arch, name := range map[string]string{"amd64": "LOWTIDE_MIRROR_SHA256_AMD64", "arm64": "LOWTIDE_MIRROR_SHA256_ARM64"} {
 		if v := r.o.Getenv(name); len(v) == 64 {
 			b.SHA256[arch] = strings.ToLower(v)
@@ -462,4 +478,29 @@ func openVolcengine(_ context.Context, r *reader) (made, error) {
 	s.Boot, lacks = r.boot()
 	lacks = append(lacks, without("LOWTIDE_VOLCENGINE_", part{"IMAGE", len(s.Images)}, part{"SUBNETS", len(s.Subnets)}, part{"SECURITY_GROUPS", len(s.Groups)})...)
 	return made{Provider: volcengine.New(s), lacks: lacks}, nil
+}
+
+func openPaperspace(_ context.Context, r *reader) (made, error) {
+	s := paperspace.Settings{
+		URL: r.o.Getenv("PAPERSPACE_URL"), Key: r.o.Getenv("PAPERSPACE_API_KEY"), Regions: r.list("LOWTIDE_PAPERSPACE_REGIONS"),
+		Templates: r.oneOrPairs("LOWTIDE_PAPERSPACE_TEMPLATE"), Disk: r.number("LOWTIDE_PAPERSPACE_DISK", 100), Client: r.client(paperspace.Reads), Now: r.o.Now,
+	}
+	if s.Key == "" {
+		return made{}, skip("PAPERSPACE_API_KEY is not set")
+	}
+	for _, region := range s.Regions {
+		if !slices.Contains(paperspace.Regions(), region) {
+			r.wrong("LOWTIDE_PAPERSPACE_REGIONS", "%q: there are %s", region, strings.Join(paperspace.Regions(), ", "))
+		}
+	}
+	if !slices.Contains(paperspace.Disks(), s.Disk) {
+		r.wrong("LOWTIDE_PAPERSPACE_DISK", "%d: the sizes that are sold are %v", s.Disk, paperspace.Disks())
+	}
+	if s.URL == "" { // no limits are published: a cautious pace, also within one look at the market
+		s.PerSecond = 5
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	lacks = append(lacks, without("LOWTIDE_PAPERSPACE_", part{"TEMPLATE", len(s.Templates)})...)
+	return made{Provider: paperspace.New(s), lacks: lacks}, nil
 }
