@@ -54,6 +54,19 @@
 //	LOWTIDE_ALIBABA_DISK            alibaba: GB of the system disk                        100
 //	LOWTIDE_ALIBABA_BANDWIDTH       alibaba: Mbit/s of a public address, paid by traffic  no address
 //	LOWTIDE_ALIBABA_ROLE            alibaba: RAM role of the machines                     none
+//	HUAWEICLOUD_SDK_AK              huawei: the key's id                                  without it: skipped
+//	HUAWEICLOUD_SDK_SK              huawei: the key; needed with its id
+//	HUAWEICLOUD_SDK_SECURITY_TOKEN  huawei: of temporary credentials                      none
+//	LOWTIDE_HUAWEI_PROJECTS         huawei: region=project id,…: the regions to buy in    without any: skipped
+//	LOWTIDE_HUAWEI_URL              huawei: one address for all regions and services      the vendor's
+//	LOWTIDE_HUAWEI_BSS_URL          huawei: its billing API                               https://bss.myhuaweicloud.com
+//	LOWTIDE_HUAWEI_SPOT             huawei: limit of spot, a share of the hourly price    none: spot, whose price is
+//	                                such as 0.5                                           not told, is not offered
+//	LOWTIDE_HUAWEI_IMAGE            huawei: image for all regions, or region=image,…      none: offers only
+//	LOWTIDE_HUAWEI_SUBNETS          huawei: region=vpc id/subnet id,…                     none: offers only
+//	LOWTIDE_HUAWEI_SECURITY_GROUPS  huawei: group id for all regions, or region=id,…      none: offers only
+//	LOWTIDE_HUAWEI_DISK             huawei: GB of the system disk                         100
+//	LOWTIDE_HUAWEI_BANDWIDTH        huawei: Mbit/s of an address, paid by traffic         no address
 //	VOLCENGINE_ACCESS_KEY           volcengine: the key's id                              without it: skipped
 //	VOLCENGINE_SECRET_KEY           volcengine: the key; needed with its id
 //	VOLCENGINE_SESSION_TOKEN        volcengine: of temporary credentials                  none
@@ -89,6 +102,7 @@ import (
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/alibaba"
 	"lowtide/shared/provider/aws"
+	"lowtide/shared/provider/huawei"
 	"lowtide/shared/provider/lambdalabs"
 	"lowtide/shared/provider/paperspace"
 	"lowtide/shared/provider/tencent"
@@ -144,7 +158,7 @@ var builders = []builder{
 	{"paperspace", openPaperspace},
 	{"tencent", openTencent},
 	{"alibaba", openAlibaba},
-	{"huawei", none},
+	{"huawei", openHuawei},
 	{"volcengine", openVolcengine},
 }
 
@@ -503,4 +517,38 @@ func openPaperspace(_ context.Context, r *reader) (made, error) {
 	s.Boot, lacks = r.boot()
 	lacks = append(lacks, without("LOWTIDE_PAPERSPACE_", part{"TEMPLATE", len(s.Templates)})...)
 	return made{Provider: paperspace.New(s), lacks: lacks}, nil
+}
+
+func openHuawei(_ context.Context, r *reader) (made, error) {
+	s := huawei.Settings{
+		Projects: r.pairs("LOWTIDE_HUAWEI_PROJECTS"), KeyID: r.o.Getenv("HUAWEICLOUD_SDK_AK"), Secret: r.o.Getenv("HUAWEICLOUD_SDK_SK"),
+		Token: r.o.Getenv("HUAWEICLOUD_SDK_SECURITY_TOKEN"), Endpoint: r.o.Getenv("LOWTIDE_HUAWEI_URL"), Billing: r.o.Getenv("LOWTIDE_HUAWEI_BSS_URL"),
+		Images: r.oneOrPairs("LOWTIDE_HUAWEI_IMAGE"), Subnets: r.pairs("LOWTIDE_HUAWEI_SUBNETS"), Groups: r.oneOrPairs("LOWTIDE_HUAWEI_SECURITY_GROUPS"),
+		Disk: r.number("LOWTIDE_HUAWEI_DISK", 100), Bandwidth: r.number("LOWTIDE_HUAWEI_BANDWIDTH", 0), Client: r.client(huawei.Reads), Now: r.o.Now,
+	}
+	switch {
+	case s.KeyID == "" || s.Secret == "":
+		return made{}, skip("HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK are not both set")
+	case len(s.Projects) == 0:
+		return made{}, skip("no region: set LOWTIDE_HUAWEI_PROJECTS, such as cn-north-4=0a1b2c…")
+	}
+	if v := r.o.Getenv("LOWTIDE_HUAWEI_SPOT"); v != "" {
+		share, err := decimal.NewFromString(v)
+		if err != nil || share.Sign() <= 0 || share.GreaterThan(decimal.NewFromInt(1)) {
+			r.wrong("LOWTIDE_HUAWEI_SPOT", "%q: want a share of the hourly price, such as 0.5", v)
+		}
+		s.SpotShare = share
+	}
+	for region, v := range s.Subnets {
+		if vpc, subnet, ok := strings.Cut(v, "/"); !ok || vpc == "" || subnet == "" {
+			r.wrong("LOWTIDE_HUAWEI_SUBNETS", "%s=%s: want region=vpc id/subnet id", region, v)
+		}
+	}
+	if s.Endpoint == "" { // no limits are published: a cautious pace, also within one look at the market
+		s.PerSecond = 5
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	lacks = append(lacks, without("LOWTIDE_HUAWEI_", part{"IMAGE", len(s.Images)}, part{"SUBNETS", len(s.Subnets)}, part{"SECURITY_GROUPS", len(s.Groups)})...)
+	return made{Provider: huawei.New(s), lacks: lacks}, nil
 }

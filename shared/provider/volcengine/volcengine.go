@@ -132,9 +132,6 @@ func (v *Volcengine) launch(ctx context.Context, want provider.Request) (none pr
 	return v.readBack(ctx, out.IDs[0], want), nil
 }
 
-// tagPrice holds what was planned to be paid for a machine: no listing tells a price.
-const tagPrice = "lowtide-price"
-
 // purchase is one RunInstances, a function of plan, offer and settings alone.
 func (v *Volcengine) purchase(want provider.Request) (url.Values, error) {
 	o := want.Offer
@@ -170,10 +167,7 @@ func (v *Volcengine) purchase(want provider.Request) (url.Values, error) {
 		q.Set("EipAddress.BandwidthMbps", strconv.Itoa(v.s.Bandwidth))
 		q.Set("EipAddress.ReleaseWithInstance", "true")
 	}
-	tags := want.Labels.Tags()
-	if p := o.Price; p.Amount.Amount.Sign() > 0 && p.Per == fleet.PerInstanceHour {
-		tags[tagPrice] = p.Amount.Amount.String() + " " + string(p.Amount.Currency)
-	}
+	tags := want.Tags()
 	for i, k := range fleet.Sorted(tags) {
 		q.Set(fmt.Sprintf("Tags.%d.Key", i+1), k)
 		q.Set(fmt.Sprintf("Tags.%d.Value", i+1), tags[k])
@@ -244,11 +238,7 @@ func (v *Volcengine) machine(region string, i instance) provider.Machine {
 	o = v.regions[region].priced(o)
 	v.mu.Unlock()
 	tags := i.tags()
-	if o.Price.Amount.Amount.Sign() <= 0 {
-		o.Price = planned(tags[tagPrice])
-		o.Hourly = hourly(o)
-	}
-	m := provider.Machine{ID: i.ID, Labels: provider.FromTags(tags), Offer: o, Since: moment(i.Created)}
+	m := provider.Machine{ID: i.ID, Labels: provider.FromTags(tags), Offer: provider.Planned(o, tags), Since: moment(i.Created)}
 	m.State, m.Why = i.state()
 	return m
 }
