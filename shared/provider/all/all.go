@@ -31,6 +31,18 @@
 //	LOWTIDE_AWS_SECURITY_GROUPS     aws: ids, with commas                                 the VPC's default
 //	LOWTIDE_AWS_PROFILE             aws: instance profile of the machines                 none
 //	LOWTIDE_AWS_BLOCKS              aws: types whose capacity blocks are shown            none
+//	AZURE_SUBSCRIPTION_ID           azure: the subscription                               without it: skipped, or prices
+//	AZURE_TENANT_ID, AZURE_CLIENT_ID, AZURE_CLIENT_SECRET                                 alone with --public
+//	                                azure: a service principal; needed with it
+//	LOWTIDE_AZURE_REGIONS           azure: regions to buy in, with commas                 eastus
+//	LOWTIDE_AZURE_URL               azure: one address for login, resources and prices    the vendor's
+//	LOWTIDE_AZURE_GROUP             azure: resource group of the machines                 none: offers only
+//	LOWTIDE_AZURE_IMAGE             azure: publisher:offer:sku:version or a resource id   none: offers only
+//	                                for all regions, or region=image,…
+//	LOWTIDE_AZURE_SUBNETS           azure: region=network/subnet of the group,…           none: offers only
+//	LOWTIDE_AZURE_SSH_KEY           azure: the operator's public key                      none: offers only
+//	LOWTIDE_AZURE_DISK              azure: GB of the system disk                          100
+//	LOWTIDE_AZURE_ADDRESS           azure: "yes" gives machines a public address          none, the subnet needs a way out
 //	TENCENTCLOUD_SECRET_ID, _KEY    tencent: the account's credentials                    without them: skipped
 //	TENCENTCLOUD_SECURITY_TOKEN     tencent: of temporary credentials                     none: they last
 //	LOWTIDE_TENCENT_REGIONS         tencent: regions to buy in, with commas               TENCENTCLOUD_REGION
@@ -102,6 +114,7 @@ import (
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/alibaba"
 	"lowtide/shared/provider/aws"
+	"lowtide/shared/provider/azure"
 	"lowtide/shared/provider/huawei"
 	"lowtide/shared/provider/lambdalabs"
 	"lowtide/shared/provider/paperspace"
@@ -146,13 +159,10 @@ func skip(format string, args ...any) error {
 	return fmt.Errorf("%s%w", fmt.Sprintf(format, args...), errSkipped)
 }
 
-// none is a cloud that has no adapter yet.
-func none(context.Context, *reader) (made, error) { return made{}, skip("no adapter yet") }
-
 // builders are the clouds, in the order in which they are shown.
 var builders = []builder{
 	{"aws", openAWS},
-	{"azure", none},
+	{"azure", openAzure},
 	{"lambdalabs", openLambda},
 	{"vast", openVast},
 	{"paperspace", openPaperspace},
@@ -551,4 +561,36 @@ func openHuawei(_ context.Context, r *reader) (made, error) {
 	s.Boot, lacks = r.boot()
 	lacks = append(lacks, without("LOWTIDE_HUAWEI_", part{"IMAGE", len(s.Images)}, part{"SUBNETS", len(s.Subnets)}, part{"SECURITY_GROUPS", len(s.Groups)})...)
 	return made{Provider: huawei.New(s), lacks: lacks}, nil
+}
+
+func openAzure(_ context.Context, r *reader) (made, error) {
+	s := azure.Settings{
+		Regions: r.list("LOWTIDE_AZURE_REGIONS"), Subscription: r.o.Getenv("AZURE_SUBSCRIPTION_ID"), Tenant: r.o.Getenv("AZURE_TENANT_ID"),
+		ClientID: r.o.Getenv("AZURE_CLIENT_ID"), Secret: r.o.Getenv("AZURE_CLIENT_SECRET"), Endpoint: r.o.Getenv("LOWTIDE_AZURE_URL"),
+		Group: r.o.Getenv("LOWTIDE_AZURE_GROUP"), Images: r.oneOrPairs("LOWTIDE_AZURE_IMAGE"), Subnets: r.pairs("LOWTIDE_AZURE_SUBNETS"),
+		SSHKey: r.o.Getenv("LOWTIDE_AZURE_SSH_KEY"), Disk: r.number("LOWTIDE_AZURE_DISK", 100), Client: r.client(azure.Reads), Now: r.o.Now,
+	}
+	switch v := r.o.Getenv("LOWTIDE_AZURE_ADDRESS"); v {
+	case "", "no", "yes":
+		s.Address = v == "yes"
+	default:
+		r.wrong("LOWTIDE_AZURE_ADDRESS", "%q: want yes or no", v)
+	}
+	if len(s.Regions) == 0 {
+		s.Regions = []string{"eastus"}
+	}
+	principal := s.Tenant != "" && s.ClientID != "" && s.Secret != ""
+	switch {
+	case s.Subscription == "" && !r.o.Public:
+		return made{}, skip("AZURE_SUBSCRIPTION_ID is not set (its prices can be read without: --public)")
+	case s.Subscription != "" && !principal:
+		return made{}, skip("AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET are not all set")
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	if s.Subscription == "" {
+		lacks = append([]string{"AZURE_SUBSCRIPTION_ID"}, lacks...)
+	}
+	lacks = append(lacks, without("LOWTIDE_AZURE_", part{"GROUP", len(s.Group)}, part{"IMAGE", len(s.Images)}, part{"SUBNETS", len(s.Subnets)}, part{"SSH_KEY", len(s.SSHKey)})...)
+	return made{Provider: azure.New(s), pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks}, nil
 }
