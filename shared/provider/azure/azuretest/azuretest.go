@@ -164,7 +164,11 @@ func (s *Server) page(w http.ResponseWriter, r *http.Request, rows []any, size i
 		if q.Set("$skip", strconv.Itoa(to)); s.knobs.Loop {
 			q.Set("$skip", "0")
 		}
-		out[next] = "https://elsewhere.example:443" + r.URL.Path + "?" + q.Encode() // to follow it would be to leave
+		host := "elsewhere.example:443" // to follow it would be to leave
+		if r.TLS != nil {               // as the vendor's own clients ask, which follow it
+			host = r.Host
+		}
+		out[next] = "https://" + host + r.URL.Path + "?" + q.Encode()
 	}
 	answer(w, out)
 	return nil
