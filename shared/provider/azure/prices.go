@@ -230,7 +230,10 @@ func sells(o fleet.Offer, places []place, prices map[sold]fleet.Price) []fleet.O
 		if !at.may {
 			o.Stock = fleet.Known(0)
 		}
-		o.Hourly = provider.Dollars(o)
+		o.Hourly, o.Notice = provider.Dollars(o), 0
+		if m == fleet.Spot {
+			o.Notice = notice
+		}
 		out = append(out, o)
 	}
 	for _, m := range []fleet.Market{fleet.OnDemand, fleet.Spot} {

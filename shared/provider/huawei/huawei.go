@@ -15,7 +15,8 @@
 // disk and address. After a machine was taken back by the vendor its disk and address may stay and bill: the vendor's pages
 // disagree, no list of ours shows them, and nothing here deletes them.
 //
-// The vendor promises a notice of about five minutes.
+// The vendor promises a notice of about five minutes, at the metadata service, which the agent asks. Of which zone its time
+// is, the vendor does not say: the agent takes the earlier reading that is not over.
 //
 // Unverified: what a token answers that comes with other parameters; how a machine that is being taken back is listed.
 //
@@ -91,9 +92,12 @@ func New(s Settings) *Huawei {
 	return h
 }
 
+// notice is what ECS promises before it takes a spot machine.
+const notice = 5 * time.Minute
+
 // Traits implements provider.Provider. The listing delay is not published (unverified).
 func (h *Huawei) Traits() provider.Traits {
-	return provider.Traits{Cloud: Cloud, Account: h.s.Account, Tokens: true, ListingDelay: time.Minute}
+	return provider.Traits{Cloud: Cloud, Account: h.s.Account, Tokens: true, ListingDelay: time.Minute, Notice: notice}
 }
 
 // Offers implements provider.Provider. A region that fails fails all: half a market is worse than yesterday's.
@@ -186,8 +190,9 @@ func (h *Huawei) purchase(want provider.Request) (*order, error) {
 	return &s, nil
 }
 
-// bootPrelude is what only the machine knows.
+// bootPrelude is what only the machine knows, and where its own notices are, which the agent reads.
 const bootPrelude = `export LOWTIDE_ID="$(curl -fsS http://169.254.169.254/openstack/latest/meta_data.json | sed -n 's/.*"uuid": *"\([^"]*\)".*/\1/p')"
+export LOWTIDE_METADATA=http://169.254.169.254/openstack/latest/spot/instance-action
 `
 
 // readBack is the machine as ECS shows it. It is bought, whether it can be shown yet or not.
@@ -232,6 +237,9 @@ func (h *Huawei) machine(region string, s server) provider.Machine {
 	h.mu.Lock()
 	h.where[s.ID] = region
 	o = h.regions[region].priced(o)
+	if o.Market == fleet.Spot {
+		o.Notice = notice
+	}
 	h.mu.Unlock()
 	m := provider.Machine{ID: s.ID, Labels: provider.FromTags(tags), Offer: provider.Planned(o, tags), Since: moment(s.Created)}
 	m.State, m.Why = s.state()

@@ -92,7 +92,10 @@ func (h *Huawei) sells(r *region, f flavor, k kind, soldOut map[string]bool) []f
 	add := func(m fleet.Market, zone string, stock fleet.Maybe[int], p fleet.Price) {
 		if p.Amount.Amount.Sign() > 0 {
 			o.Market, o.Zone, o.Stock, o.Price = m, zone, stock, p
-			o.Hourly = provider.Dollars(o)
+			o.Hourly, o.Notice = provider.Dollars(o), 0
+			if m == fleet.Spot {
+				o.Notice = notice
+			}
 			out = append(out, o)
 		}
 	}

@@ -130,6 +130,9 @@ func at(o fleet.Offer, m fleet.Market, zones map[string]fleet.Maybe[int], price 
 			continue
 		}
 		o.Hourly = provider.Dollars(o)
+		if m == fleet.Spot {
+			o.Notice = notice
+		}
 		out = append(out, o)
 	}
 	return out
