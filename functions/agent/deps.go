@@ -38,10 +38,11 @@ type Command struct {
 	Epoch     uint64
 	Run       []string
 	Env       map[string]string
-	SaveEvery time.Duration // lowtide's time
-	Restored  string        // directory with the restored checkpoint; "": from the beginning
-	Dir       string        // in which Setup and Run are started; "": the agent's own
-	Setup     []string      // command that must have succeeded on this machine before; none: nothing
+	Secrets   map[string]string // more of it, that is on no disk
+	SaveEvery time.Duration     // lowtide's time
+	Restored  string            // directory with the restored checkpoint; "": from the beginning
+	Dir       string            // in which Setup and Run are started; "": the agent's own
+	Setup     []string          // command that must have succeeded on this machine before; none: nothing
 }
 
 // Setup is how a setup goes.

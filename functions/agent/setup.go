@@ -44,7 +44,7 @@ func (a *Agent) setUp(ctx context.Context, c Command) (ready bool, err error) {
 	case s.Code == 0:
 		return true, nil
 	default:
-		why = fmt.Sprintf("setup failed with exit status %d:\n%s", s.Code, s.Tail)
+		why = fmt.Sprintf("setup failed with exit status %d:\n%s", s.Code, a.printed(s.Tail))
 	}
 	if a.lastLog(end{}) {
 		return false, nil
@@ -156,8 +156,10 @@ func within(dir string, argv []string) []string {
 // environ is what the workload's processes inherit, and its own variables.
 func (p *Processes) environ(c Command) []string {
 	env := append([]string{}, p.env...)
-	for name, value := range c.Env {
-		env = append(env, name+"="+value)
+	for _, own := range []map[string]string{c.Env, c.Secrets} {
+		for name, value := range own {
+			env = append(env, name+"="+value)
+		}
 	}
 	return env
 }

@@ -34,6 +34,7 @@ type file struct {
 	Workdir            string            `yaml:"workdir"`
 	Setup              command           `yaml:"setup"`
 	Env                map[string]string `yaml:"env"`
+	Secrets            map[string]string `yaml:"secrets"`
 	Tags               map[string]string `yaml:"tags"`
 	GPUs               int               `yaml:"gpus"`
 	Models             []string          `yaml:"models"`
@@ -129,10 +130,8 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 	if len(f.Run) == 0 {
 		return s, field("run", errors.New("missing; give the command that trains"))
 	}
-	for k := range f.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.HasPrefix(k, "LOWTIDE_") {
-			return s, field("env", fmt.Errorf("%q cannot be a name; use others than LOWTIDE_*, without '='", k))
-		}
+	if err = f.variables(&s); err != nil {
+		return s, err
 	}
 	if f.GPUs < 0 || f.GPUs > maxGPUs {
 		return s, field("gpus", fmt.Errorf("%d GPUs on one machine are not sold; give 0 (any) to %d", f.GPUs, maxGPUs))
@@ -208,6 +207,38 @@ func Change(workload string, c Changes, now time.Time) (e events.WorkloadChanged
 }
 
 func field(name string, err error) error { return fmt.Errorf("field %s: %w", name, err) }
+
+// variables checks what the job finds in its environment.
+func (f file) variables(s *fleet.Spec) error {
+	name := func(k string) error {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.HasPrefix(k, "LOWTIDE_") {
+			return fmt.Errorf("%q cannot be a name; use others than LOWTIDE_*, without '='", k)
+		}
+		return nil
+	}
+	for k := range f.Env {
+		if err := name(k); err != nil {
+			return field("env", err)
+		}
+	}
+	for k, ref := range f.Secrets {
+		err := name(k)
+		if _, twice := f.Env[k]; err == nil && twice {
+			err = fmt.Errorf("%s is in env too; give it once", k)
+		}
+		if err == nil {
+			_, _, err = fleet.Secret(ref).Split()
+		}
+		if err != nil {
+			return field("secrets", err)
+		}
+		if s.Kit.Secrets == nil {
+			s.Kit.Secrets = map[string]fleet.Secret{}
+		}
+		s.Kit.Secrets[k] = fleet.Secret(ref)
+	}
+	return nil
+}
 
 // strict makes a script end at the first line that fails.
 func strict(c command) []string {

@@ -17,6 +17,7 @@ var now = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 const good = `name: train-7
 run: python train.py --steps 1000
 env: {SEED: "7"}
+secrets: {HF_TOKEN: "env:HF_TOKEN", DB: "aws-sm:prod/db#password"}
 gpus: 1
 models: [V100]
 work: 4h
@@ -42,7 +43,7 @@ func TestAWorkloadFileBecomesASpecWithEveryDefaultFilledIn(t *testing.T) {
 		Name: "train-7", Run: []string{"sh", "-c", "python train.py --steps 1000"}, Env: map[string]string{"SEED": "7"},
 		GPUs: 1, Models: []string{"V100"}, Work: 4 * time.Hour, Steps: 1000, Deadline: now.Add(6 * time.Hour),
 		Budget: fleet.Known(fleet.Dollars(20)), SaveEvery: 5 * time.Minute, Autonomy: fleet.Act, WhenIdle: fleet.IdleStop, IdleGrace: 30 * time.Minute,
-		Kit: fleet.Kit{Setup: []string{"sh", "-e", "-c", "pip install -r requirements.txt\n./build\n"}},
+		Kit: fleet.Kit{Setup: []string{"sh", "-e", "-c", "pip install -r requirements.txt\n./build\n"}, Secrets: map[string]fleet.Secret{"HF_TOKEN": "env:HF_TOKEN", "DB": "aws-sm:prod/db#password"}},
 	}
 	if got.Workdir != "src" {
 		t.Errorf("workdir: got %q", got.Workdir)
@@ -79,6 +80,9 @@ func TestABadFileIsRefusedInOneLineThatNamesFileFieldAndReason(t *testing.T) {
 		"no work":         {with("work: 4h\n", ""), []string{"field work", "missing"}},
 		"no command":      {with("run: python train.py --steps 1000\n", ""), []string{"field run"}},
 		"odd setup":       {with("setup: |\n  pip install -r requirements.txt\n  ./build\n", "setup: {a: b}\n"), []string{"command line"}},
+		"a secret itself": {with("env:HF_TOKEN", "hf_abcdefghijkl"), []string{"field secrets", "hf_a…", "env:NAME"}},
+		"a secret twice":  {with("SEED", "DB"), []string{"field secrets", "DB"}},
+		"a file above":    {with("env:HF_TOKEN", "file:../key"), []string{"field secrets", "below"}},
 		"bad name":        {with("train-7", "Train 7"), []string{"field name"}},
 		"bad when_idle":   {with("when_idle: stop", "when_idle: burn"), []string{"field when_idle", "smaller"}},
 		"bad idle_grace":  {with("idle_grace: 30m", "idle_grace: soon"), []string{"field idle_grace", "4h or 30m"}},

@@ -42,13 +42,6 @@ type Spec struct {
 	Kit                Kit               `json:"kit,omitzero"`
 }
 
-// Kit is what a workload brings along to each of its machines: references and hashes, never the bytes.
-type Kit struct {
-	Code  string   `json:"code,omitempty"`  // SHA-256 of its packed directory, in the bucket; "": none
-	Bytes int64    `json:"bytes,omitempty"` // of that, packed
-	Setup []string `json:"setup,omitempty"` // command, once on each machine, in the directory, before the first run
-}
-
 // Same says that two files ask for the same.
 func (s Spec) Same(t Spec) bool {
 	a, err := json.Marshal(s)
