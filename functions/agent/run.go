@@ -90,7 +90,7 @@ func (a *Agent) starting(ctx context.Context) error {
 	}
 	c := Command{
 		Workload: r.Workload, Epoch: r.Epoch, Run: r.Start.Run, Env: r.Start.Env, SaveEvery: r.Start.SaveEvery, Restored: a.place.dir,
-		Dir: a.place.code, Setup: r.Start.Kit.Setup, Secrets: a.known.values,
+		Dir: a.place.code, Setup: r.Start.Kit.Setup, Secrets: a.known.values, Image: r.Start.Kit.Image, Data: r.Start.Kit.Data.URL,
 	}
 	if ready, err := a.setUp(ctx, c); err != nil || !ready {
 		return err

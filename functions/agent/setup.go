@@ -130,18 +130,23 @@ func (p *Processes) beginSetup(ctx context.Context, before holder.State, c Comma
 	if err := kill(ctx, before); err != nil {
 		return err
 	}
+	p.killBoxes()
 	for _, name := range []string{"log", "log.1", "done"} {
 		if err := os.Remove(filepath.Join(p.setup(), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	_, err := holder.Start(p.setup(), within(c.Dir, c.Setup), append(p.environ(c), "LOWTIDE_WORKLOAD="+c.Workload), int64(c.Epoch))
+	b := p.boxed(c, "setup", nil, []string{"LOWTIDE_WORKLOAD"})
+	if err := p.noted(b); err != nil {
+		return err
+	}
+	_, err := holder.Start(p.setup(), b.setup(c.Setup, prepared(c)), append(p.environ(c), "LOWTIDE_WORKLOAD="+c.Workload), int64(c.Epoch))
 	return err
 }
 
 func setupHash(c Command) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q", c.Workload, c.Dir, c.Setup)
+	fmt.Fprintf(h, "%q %q %q %q", c.Workload, c.Dir, c.Image, c.Setup)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -160,6 +165,9 @@ func (p *Processes) environ(c Command) []string {
 		for name, value := range own {
 			env = append(env, name+"="+value)
 		}
+	}
+	if c.Data != "" {
+		env = append(env, "LOWTIDE_DATA="+c.Data)
 	}
 	return env
 }

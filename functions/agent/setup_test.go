@@ -150,7 +150,7 @@ func TestSecretsAreAskedForAgainByTheNextAgentBeforeItTellsWhatTheJobPrinted(t *
 			}
 			break
 		}
-		if now.Sub(time.Now()) > 50*time.Second {
+		if time.Until(now) > 50*time.Second {
 			t.Fatal("the end is not told")
 		}
 		time.Sleep(10 * time.Millisecond) // wall time: the answer comes from beside the agent

@@ -10,6 +10,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -33,6 +35,9 @@ type file struct {
 	Run                command           `yaml:"run"`
 	Workdir            string            `yaml:"workdir"`
 	Setup              command           `yaml:"setup"`
+	Image              string            `yaml:"image"`
+	Verify             verifyFile        `yaml:"verify"`
+	Data               dataFile          `yaml:"data"`
 	Env                map[string]string `yaml:"env"`
 	Secrets            map[string]string `yaml:"secrets"`
 	Tags               map[string]string `yaml:"tags"`
@@ -48,6 +53,54 @@ type file struct {
 	Autonomy           string            `yaml:"autonomy"`
 	WhenIdle           string            `yaml:"when_idle"`
 	IdleGrace          string            `yaml:"idle_grace"`
+}
+
+// verifyFile is a workload's own check.
+type verifyFile struct {
+	Command command `yaml:"command"`
+}
+
+// dataFile is what a job reads.
+type dataFile struct {
+	Bucket string `yaml:"bucket"`
+	Size   string `yaml:"size"`
+}
+
+func (d dataFile) read() (fleet.Data, error) {
+	if d == (dataFile{}) {
+		return fleet.Data{}, nil
+	}
+	u, err := url.Parse(d.Bucket)
+	if err != nil || u.Scheme == "" || u.User != nil {
+		return fleet.Data{}, errors.New("bucket: want the URL of a bucket and a prefix such as s3://team/imagenet/, without credentials")
+	}
+	n, err := bytesOf(d.Size)
+	if err != nil {
+		return fleet.Data{}, fmt.Errorf("size: %w", err)
+	}
+	return fleet.Data{URL: d.Bucket, Bytes: n}, nil
+}
+
+// units of sizes, as sellers count.
+var units = []struct {
+	name string
+	n    float64
+}{{"TIB", 1 << 40}, {"GIB", 1 << 30}, {"MIB", 1 << 20}, {"KIB", 1 << 10}, {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}}
+
+func bytesOf(s string) (int64, error) {
+	up := strings.ToUpper(strings.TrimSpace(s))
+	for _, u := range units {
+		number, ok := strings.CutSuffix(up, u.name)
+		if !ok {
+			continue
+		}
+		f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !(f > 0) || f*u.n > 1e18 {
+			break
+		}
+		return int64(f * u.n), nil
+	}
+	return 0, fmt.Errorf("%q is not a size; write 500GB or 1.5TiB", s)
 }
 
 // command is a list of arguments, or one line that a shell runs.
@@ -121,7 +174,7 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 	s := fleet.Spec{
 		Name: f.Name, Run: f.Run, Env: f.Env, Tags: f.Tags, GPUs: f.GPUs, Models: f.Models, Clouds: f.Clouds,
 		Steps: f.Steps, DeadlineOverBudget: f.DeadlineOverBudget,
-		Kit: fleet.Kit{Setup: strict(f.Setup)},
+		Kit: fleet.Kit{Setup: strict(f.Setup), Image: f.Image, Verify: strict(f.Verify.Command)},
 	}
 	var err error
 	if err = checkName(f.Name); err != nil {
@@ -132,6 +185,12 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 	}
 	if err = f.variables(&s); err != nil {
 		return s, err
+	}
+	if strings.ContainsAny(f.Image, " \t\n") || strings.HasPrefix(f.Image, "-") {
+		return s, field("image", fmt.Errorf("%q is no name of an image; write registry/name:tag or registry/name@sha256:…", f.Image))
+	}
+	if s.Kit.Data, err = f.Data.read(); err != nil {
+		return s, field("data", err)
 	}
 	if f.GPUs < 0 || f.GPUs > maxGPUs {
 		return s, field("gpus", fmt.Errorf("%d GPUs on one machine are not sold; give 0 (any) to %d", f.GPUs, maxGPUs))

@@ -26,6 +26,9 @@ workdir: src
 setup: |
   pip install -r requirements.txt
   ./build
+image: example.org/train:1
+verify: {command: python -c "import torch"}
+data: {bucket: "s3://team/imagenet/", size: 1.5TB}
 deadline: 6h
 budget: 20 USD
 checkpoint: 5m
@@ -43,7 +46,8 @@ func TestAWorkloadFileBecomesASpecWithEveryDefaultFilledIn(t *testing.T) {
 		Name: "train-7", Run: []string{"sh", "-c", "python train.py --steps 1000"}, Env: map[string]string{"SEED": "7"},
 		GPUs: 1, Models: []string{"V100"}, Work: 4 * time.Hour, Steps: 1000, Deadline: now.Add(6 * time.Hour),
 		Budget: fleet.Known(fleet.Dollars(20)), SaveEvery: 5 * time.Minute, Autonomy: fleet.Act, WhenIdle: fleet.IdleStop, IdleGrace: 30 * time.Minute,
-		Kit: fleet.Kit{Setup: []string{"sh", "-e", "-c", "pip install -r requirements.txt\n./build\n"}, Secrets: map[string]fleet.Secret{"HF_TOKEN": "env:HF_TOKEN", "DB": "aws-sm:prod/db#password"}},
+		Kit: fleet.Kit{Setup: []string{"sh", "-e", "-c", "pip install -r requirements.txt\n./build\n"}, Secrets: map[string]fleet.Secret{"HF_TOKEN": "env:HF_TOKEN", "DB": "aws-sm:prod/db#password"},
+			Image: "example.org/train:1", Verify: []string{"sh", "-e", "-c", `python -c "import torch"`}, Data: fleet.Data{URL: "s3://team/imagenet/", Bytes: 1_500_000_000_000}},
 	}
 	if got.Workdir != "src" {
 		t.Errorf("workdir: got %q", got.Workdir)
@@ -83,6 +87,9 @@ func TestABadFileIsRefusedInOneLineThatNamesFileFieldAndReason(t *testing.T) {
 		"a secret itself": {with("env:HF_TOKEN", "hf_abcdefghijkl"), []string{"field secrets", "hf_a…", "env:NAME"}},
 		"a secret twice":  {with("SEED", "DB"), []string{"field secrets", "DB"}},
 		"a file above":    {with("env:HF_TOKEN", "file:../key"), []string{"field secrets", "below"}},
+		"odd image":       {with("example.org/train:1", "--privileged"), []string{"field image"}},
+		"data, no bucket": {with("s3://team/imagenet/", "imagenet"), []string{"field data", "bucket", "s3://"}},
+		"data, no size":   {with("1.5TB", "much"), []string{"field data", "size", "500GB"}},
 		"bad name":        {with("train-7", "Train 7"), []string{"field name"}},
 		"bad when_idle":   {with("when_idle: stop", "when_idle: burn"), []string{"field when_idle", "smaller"}},
 		"bad idle_grace":  {with("idle_grace: 30m", "idle_grace: soon"), []string{"field idle_grace", "4h or 30m"}},

@@ -12,6 +12,15 @@ type Kit struct {
 	Bytes   int64             `json:"bytes,omitempty"`   // of that, packed
 	Setup   []string          `json:"setup,omitempty"`   // command, once on each machine, in the directory, before the first run
 	Secrets map[string]Secret `json:"secrets,omitempty"` // by the variable that the job finds each in
+	Image   string            `json:"image,omitempty"`   // container image in which all of it runs, where a machine can
+	Verify  []string          `json:"verify,omitempty"`  // command that a machine must pass after the benchmark
+	Data    Data              `json:"data,omitzero"`     // that the job reads itself
+}
+
+// Data is what a job reads from a bucket.
+type Data struct {
+	URL   string `json:"url,omitempty"` // "": none
+	Bytes int64  `json:"bytes,omitempty"`
 }
 
 // Secret says where a secret is found, by whoever hands it to a machine. It is a reference and may be told.
