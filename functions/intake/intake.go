@@ -41,9 +41,11 @@ type file struct {
 	Env                map[string]string `yaml:"env"`
 	Secrets            map[string]string `yaml:"secrets"`
 	Tags               map[string]string `yaml:"tags"`
-	GPUs               int               `yaml:"gpus"`
+	GPUs               gpusFile          `yaml:"gpus"`
 	Models             []string          `yaml:"models"`
 	Clouds             []string          `yaml:"clouds"`
+	Allow              allowFile         `yaml:"allow"`
+	Border             string            `yaml:"border"`
 	Work               string            `yaml:"work"`
 	Steps              int64             `yaml:"steps"`
 	Deadline           string            `yaml:"deadline"`
@@ -127,6 +129,8 @@ func (c *command) UnmarshalYAML(b []byte) error {
 type Asked struct {
 	Spec    fleet.Spec
 	Workdir string // directory beside the file that the workload brings along; whoever takes the file packs it. "": none
+
+	border string
 }
 
 // Parse reads a workload file called name. Relative deadlines count from now.
@@ -152,7 +156,7 @@ func parse(b []byte, now time.Time) (Asked, error) {
 		return Asked{}, err
 	}
 	s, err := f.spec(now)
-	return Asked{Spec: s, Workdir: f.Workdir}, err
+	return Asked{Spec: s, Workdir: f.Workdir, border: f.Border}, err
 }
 
 // decode reads YAML. The library panics on some inputs that fuzzing found; to whoever wrote the file that is one more
@@ -172,7 +176,7 @@ func decode(b []byte, f *file) (err error) {
 // spec checks field by field, in the order of the file.
 func (f file) spec(now time.Time) (fleet.Spec, error) {
 	s := fleet.Spec{
-		Name: f.Name, Run: f.Run, Env: f.Env, Tags: f.Tags, GPUs: f.GPUs, Models: f.Models, Clouds: f.Clouds,
+		Name: f.Name, Run: f.Run, Env: f.Env, Tags: f.Tags, GPUs: f.GPUs.Count, Models: f.Models, Clouds: f.Clouds,
 		Steps: f.Steps, DeadlineOverBudget: f.DeadlineOverBudget,
 		Kit: fleet.Kit{Setup: strict(f.Setup), Image: f.Image, Verify: strict(f.Verify.Command)},
 	}
@@ -192,8 +196,8 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 	if s.Kit.Data, err = f.Data.read(); err != nil {
 		return s, field("data", err)
 	}
-	if f.GPUs < 0 || f.GPUs > maxGPUs {
-		return s, field("gpus", fmt.Errorf("%d GPUs on one machine are not sold; give 0 (any) to %d", f.GPUs, maxGPUs))
+	if err = f.machines(&s); err != nil {
+		return s, err
 	}
 	if s.Work, err = positive(f.Work); err != nil {
 		return s, field("work", err)

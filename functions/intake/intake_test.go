@@ -87,6 +87,12 @@ func TestABadFileIsRefusedInOneLineThatNamesFileFieldAndReason(t *testing.T) {
 		"a secret itself": {with("env:HF_TOKEN", "hf_abcdefghijkl"), []string{"field secrets", "hf_a…", "env:NAME"}},
 		"a secret twice":  {with("SEED", "DB"), []string{"field secrets", "DB"}},
 		"a file above":    {with("env:HF_TOKEN", "file:../key"), []string{"field secrets", "below"}},
+		"models twice":    {with("gpus: 1", "gpus: {count: 1, models: [A100]}"), []string{"field gpus", "twice"}},
+		"NVLink for one":  {with("gpus: 1", "gpus: {count: 1, nvlink: true}"), []string{"field gpus", "nvlink"}},
+		"odd memory":      {with("gpus: 1", "gpus: {memory: lots}"), []string{"field gpus", "40GB"}},
+		"odd CUDA":        {with("gpus: 1", "gpus: {cuda: latest}"), []string{"field gpus", "12.4"}},
+		"unknown in gpus": {with("gpus: 1", "gpus: {size: 1}"), []string{"gpus", "nvlink"}},
+		"clouds twice":    {with("gpus: 1", "clouds: [aws]\nallow: {clouds: [vast]}"), []string{"field allow", "twice"}},
 		"odd image":       {with("example.org/train:1", "--privileged"), []string{"field image"}},
 		"data, no bucket": {with("s3://team/imagenet/", "imagenet"), []string{"field data", "bucket", "s3://"}},
 		"data, no size":   {with("1.5TB", "much"), []string{"field data", "size", "500GB"}},
@@ -113,6 +119,58 @@ func TestABadFileIsRefusedInOneLineThatNamesFileFieldAndReason(t *testing.T) {
 				if !strings.Contains(err.Error(), w) {
 					t.Errorf("%q does not say %q", err, w)
 				}
+			}
+		})
+	}
+}
+
+func TestWhatIsAskedOfMachinesAndPlacesIsInTheSpec(t *testing.T) {
+	file := strings.Replace(strings.Replace(good, "gpus: 1\n", "gpus: {count: 8, models: [A100, H100], memory: 80GB, nvlink: true, cuda: \"12.4\"}\n", 1), "models: [V100]\n",
+		"allow: {clouds: [aws, alibaba], regions: [eu-*, us-east-1], certifications: [ISO27001]}\n", 1)
+	got, err := intake.Parse("w.yaml", []byte(file), now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := fleet.Want{Memory: 80, NVLink: true, CUDA: "12.4", Regions: []string{"eu-*", "us-east-1"}, Certified: []string{"iso27001"}}
+	if s := got.Spec; s.GPUs != 8 || len(s.Models) != 2 || len(s.Clouds) != 2 || !cmp.Equal(s.Want, want) {
+		t.Errorf("got %+v", s)
+	}
+}
+
+func TestDataStaysOnItsSideOfTheBorderUnlessItMayCross(t *testing.T) {
+	const outside, china = "s3://team?region=eu-west-1", "s3://team?endpoint=https://oss-cn-beijing.aliyuncs.com&region=oss-cn-beijing"
+	for name, c := range map[string]struct {
+		border, data, bucket string
+		side                 fleet.Side
+		wrong                string
+	}{
+		"as the bucket":               {"", "", china, fleet.China, ""},
+		"as the bucket, abroad":       {"", "", outside, fleet.Outside, ""},
+		"a directory tells nothing":   {"", "", "file:///var/lowtide", fleet.Outside, ""},
+		"a directory, and it is said": {"border: china\n", "", "file:///var/lowtide", fleet.China, ""},
+		"against the bucket":          {"border: china\n", "", outside, "", "field border"},
+		"data over there":             {"", china, outside, "", "field data"},
+		"which may cross":             {"border: cross\n", china, outside, "", ""},
+		"nonsense":                    {"border: open\n", "", outside, "", "field border"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			data := "s3://team/imagenet/?region=eu-west-1"
+			if c.side == fleet.China {
+				data = "s3://team?endpoint=https://obs.cn-north-4.myhuaweicloud.com"
+			}
+			if c.data != "" {
+				data = c.data
+			}
+			a, err := intake.Parse("w.yaml", []byte(strings.Replace(good, "s3://team/imagenet/", data, 1)+c.border), now)
+			if err != nil {
+				t.Fatal(err)
+			}
+			err = a.At(c.bucket)
+			switch {
+			case c.wrong == "" && (err != nil || a.Spec.Want.Side != c.side):
+				t.Errorf("got side %q, %v; want %q", a.Spec.Want.Side, err, c.side)
+			case c.wrong != "" && (err == nil || !strings.Contains(err.Error(), c.wrong) || strings.Contains(err.Error(), "\n")):
+				t.Errorf("got %v, want one line with %q", err, c.wrong)
 			}
 		})
 	}

@@ -256,6 +256,9 @@ func submitCommand() *cobra.Command {
 			if away != nil {
 				return away
 			}
+			if err := asked.At(c.Bucket); err != nil {
+				return usage(fmt.Errorf("%s: %w", args[0], err))
+			}
 			if err := c.bring(cmd, &asked.Spec, code); err != nil {
 				return err
 			}

@@ -39,6 +39,7 @@ type Spec struct {
 	StartFirst         bool              `json:"start_first,omitempty"` // may run before the benchmark when waiting would miss the deadline
 	WhenIdle           WhenIdle          `json:"when_idle,omitempty"`   // what is done when its GPUs lie idle or are far too large
 	IdleGrace          time.Duration     `json:"idle_grace,omitempty"`  // from the warning until that; 0: 15 min
+	Want               Want              `json:"want,omitzero"`         // more of its machines
 	Kit                Kit               `json:"kit,omitzero"`
 }
 
