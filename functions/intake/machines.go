@@ -69,6 +69,11 @@ func (f file) machines(s *fleet.Spec) error {
 		return field("allow", errors.New("clouds are given twice, here and in the field clouds; give them once"))
 	}
 	s.Clouds = append(s.Clouds, f.Allow.Clouds...)
+	switch f.Border {
+	case "", cross, string(fleet.China), string(fleet.Outside):
+	default:
+		return field("border", fmt.Errorf("%q is none of china, outside, cross", f.Border))
+	}
 	for _, r := range f.Allow.Regions {
 		if _, err := path.Match(r, ""); err != nil || r == "" {
 			return field("allow", fmt.Errorf("regions: %q is no pattern; write eu-west-1 or eu-*", r))
@@ -97,8 +102,6 @@ func (a *Asked) At(bucket string) error {
 		if lies := fleet.SideOfBucket(bucket); strings.Contains(bucket, "://") && !local(bucket) && lies != side {
 			return field("border", fmt.Errorf("%s, but checkpoints go to a bucket that lies %s; name a bucket on that side, or write cross", where(side), where(lies)))
 		}
-	default:
-		return field("border", fmt.Errorf("%q is none of china, outside, cross", a.border))
 	}
 	if u := a.Spec.Kit.Data.URL; u != "" && !local(u) && fleet.SideOfBucket(u) != side {
 		return field("data", fmt.Errorf("it lies %s and the machines would be %s; data crosses mainland China's border only with border: cross", where(fleet.SideOfBucket(u)), where(side)))

@@ -94,7 +94,7 @@ type Workload struct {
 	Phase    WorkloadPhase `json:"phase"`
 	Why      string        `json:"why,omitempty"`
 	Asked    string        `json:"asked,omitempty"` // id of the event that asked for it, until that is answered
-	Since    time.Time     `json:"since"` // submitted
+	Since    time.Time     `json:"since"`           // submitted
 	Ended    time.Time     `json:"ended,omitzero"`
 	Epoch    uint64        `json:"epoch"`            // of the newest run ordered; 0: none yet
 	On       string        `json:"on,omitempty"`     // machine of that run, until the run is over
