@@ -159,7 +159,7 @@ func (p Proof) run(ctx context.Context, command []string, by, machine string, b 
 	got, bad := printed(out.Bytes())
 	got.Ran = by
 	if bad != nil && err != nil { // 1 is also the exit code of a verdict
-		return got, fmt.Errorf("%s: %w: %s", command[0], err, tail(errs.String()))
+		return got, fmt.Errorf("%s: %w: %s", command[0], err, clip(tail(errs.String())))
 	}
 	return got, bad
 }

@@ -10,6 +10,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -30,11 +32,17 @@ type file struct {
 	Run                command           `yaml:"run"`
 	Workdir            string            `yaml:"workdir"`
 	Setup              command           `yaml:"setup"`
+	Image              string            `yaml:"image"`
+	Verify             verifyFile        `yaml:"verify"`
+	Data               dataFile          `yaml:"data"`
 	Env                map[string]string `yaml:"env"`
+	Secrets            map[string]string `yaml:"secrets"`
 	Tags               map[string]string `yaml:"tags"`
-	GPUs               int               `yaml:"gpus"`
+	GPUs               gpusFile          `yaml:"gpus"`
 	Models             []string          `yaml:"models"`
 	Clouds             []string          `yaml:"clouds"`
+	Allow              allowFile         `yaml:"allow"`
+	Border             string            `yaml:"border"`
 	Work               string            `yaml:"work"`
 	Steps              int64             `yaml:"steps"`
 	Deadline           string            `yaml:"deadline"`
@@ -44,6 +52,54 @@ type file struct {
 	Autonomy           string            `yaml:"autonomy"`
 	WhenIdle           string            `yaml:"when_idle"`
 	IdleGrace          string            `yaml:"idle_grace"`
+}
+
+// verifyFile is a workload's own check.
+type verifyFile struct {
+	Command command `yaml:"command"`
+}
+
+// dataFile is what a job reads.
+type dataFile struct {
+	Bucket string `yaml:"bucket"`
+	Size   string `yaml:"size"`
+}
+
+func (d dataFile) read() (fleet.Data, error) {
+	if d == (dataFile{}) {
+		return fleet.Data{}, nil
+	}
+	u, err := url.Parse(d.Bucket)
+	if err != nil || u.Scheme == "" || u.User != nil {
+		return fleet.Data{}, errors.New("bucket: want the URL of a bucket and a prefix such as s3://team/imagenet/, without credentials")
+	}
+	n, err := bytesOf(d.Size)
+	if err != nil {
+		return fleet.Data{}, fmt.Errorf("size: %w", err)
+	}
+	return fleet.Data{URL: d.Bucket, Bytes: n}, nil
+}
+
+// units of sizes, as sellers count.
+var units = []struct {
+	name string
+	n    float64
+}{{"TIB", 1 << 40}, {"GIB", 1 << 30}, {"MIB", 1 << 20}, {"KIB", 1 << 10}, {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}}
+
+func bytesOf(s string) (int64, error) {
+	up := strings.ToUpper(strings.TrimSpace(s))
+	for _, u := range units {
+		number, ok := strings.CutSuffix(up, u.name)
+		if !ok {
+			continue
+		}
+		f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !(f > 0) || f*u.n > 1e18 {
+			break
+		}
+		return int64(f * u.n), nil
+	}
+	return 0, fmt.Errorf("%q is not a size; write 500GB or 1.5TiB", s)
 }
 
 // command is a list of arguments, or one line that a shell runs.
@@ -70,6 +126,8 @@ func (c *command) UnmarshalYAML(b []byte) error {
 type Asked struct {
 	Spec    fleet.Spec
 	Workdir string // directory beside the file that the workload brings along; whoever takes the file packs it. "": none
+
+	border string
 }
 
 // Parse reads a workload file called name. Relative deadlines count from now.
@@ -98,7 +156,7 @@ func parse(b []byte, now time.Time) (Asked, error) {
 	if err == nil {
 		err = s.Check(now)
 	}
-	return Asked{Spec: s, Workdir: f.Workdir}, err
+	return Asked{Spec: s, Workdir: f.Workdir, border: f.Border}, err
 }
 
 // decode reads YAML. The library panics on some inputs that fuzzing found; to whoever wrote the file that is one more
@@ -118,9 +176,9 @@ func decode(b []byte, f *file) (err error) {
 // spec checks field by field, in the order of the file.
 func (f file) spec(now time.Time) (fleet.Spec, error) {
 	s := fleet.Spec{
-		Name: f.Name, Run: f.Run, Env: f.Env, Tags: f.Tags, GPUs: f.GPUs, Models: f.Models, Clouds: f.Clouds,
+		Name: f.Name, Run: f.Run, Env: f.Env, Tags: f.Tags, GPUs: f.GPUs.Count, Models: f.Models, Clouds: f.Clouds,
 		Steps: f.Steps, DeadlineOverBudget: f.DeadlineOverBudget,
-		Kit: fleet.Kit{Setup: strict(f.Setup)},
+		Kit: fleet.Kit{Setup: strict(f.Setup), Image: f.Image, Verify: strict(f.Verify.Command)},
 	}
 	var err error
 	if err = checkName(f.Name); err != nil {
@@ -129,13 +187,17 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 	if len(f.Run) == 0 {
 		return s, field("run", errors.New("missing; give the command that trains"))
 	}
-	for k := range f.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.HasPrefix(k, "LOWTIDE_") {
-			return s, field("env", fmt.Errorf("%q cannot be a name; use others than LOWTIDE_*, without '='", k))
-		}
+	if err = f.variables(&s); err != nil {
+		return s, err
 	}
-	if f.GPUs < 0 || f.GPUs > fleet.MaxGPUs {
-		return s, field("gpus", fmt.Errorf("%d GPUs on one machine are not sold; give 0 (any) to %d", f.GPUs, fleet.MaxGPUs))
+	if strings.ContainsAny(f.Image, " \t\n") || strings.HasPrefix(f.Image, "-") {
+		return s, field("image", fmt.Errorf("%q is no name of an image; write registry/name:tag or registry/name@sha256:…", f.Image))
+	}
+	if s.Kit.Data, err = f.Data.read(); err != nil {
+		return s, field("data", err)
+	}
+	if err = f.machines(&s); err != nil {
+		return s, err
 	}
 	if s.Work, err = positive(f.Work); err != nil {
 		return s, field("work", err)
@@ -208,6 +270,38 @@ func Change(workload string, c Changes, now time.Time) (e events.WorkloadChanged
 }
 
 func field(name string, err error) error { return fmt.Errorf("field %s: %w", name, err) }
+
+// variables checks what the job finds in its environment.
+func (f file) variables(s *fleet.Spec) error {
+	name := func(k string) error {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.HasPrefix(k, "LOWTIDE_") {
+			return fmt.Errorf("%q cannot be a name; use others than LOWTIDE_*, without '='", k)
+		}
+		return nil
+	}
+	for k := range f.Env {
+		if err := name(k); err != nil {
+			return field("env", err)
+		}
+	}
+	for k, ref := range f.Secrets {
+		err := name(k)
+		if _, twice := f.Env[k]; err == nil && twice {
+			err = fmt.Errorf("%s is in env too; give it once", k)
+		}
+		if err == nil {
+			_, _, err = fleet.Secret(ref).Split()
+		}
+		if err != nil {
+			return field("secrets", err)
+		}
+		if s.Kit.Secrets == nil {
+			s.Kit.Secrets = map[string]fleet.Secret{}
+		}
+		s.Kit.Secrets[k] = fleet.Secret(ref)
+	}
+	return nil
+}
 
 // strict makes a script end at the first line that fails.
 func strict(c command) []string {

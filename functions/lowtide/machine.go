@@ -132,7 +132,7 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		deps.Power = &powerOff{url: u + "/poweroff"}
 	}
 	sh := &shipper{dir: filepath.Join(s.Dir, "work"), machine: s.Machine, store: store}
-	deps.Log, deps.Code = sh.ship, agent.Checkpoints{Store: store}.Code
+	deps.Log, deps.Code, deps.Secrets = sh.ship, agent.Checkpoints{Store: store}.Code, askSecrets(nc, s)
 	a, err := agent.New(s.Config, deps)
 	if err != nil {
 		return err

@@ -83,6 +83,7 @@ func root() *cobra.Command {
 	for _, c := range []*cobra.Command{
 		runCommand(),
 		submitCommand(),
+		schemaCommand(),
 		statusCommand(),
 		eventsCommand(),
 		logsCommand(),

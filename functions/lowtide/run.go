@@ -339,6 +339,9 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	d.all.Go(func() { d.tick(ctx, 30*time.Second) })
 	d.all.Go(func() { d.guard(ctx) })
 	d.all.Go(func() { d.notices(ctx) })
+	if err = d.handSecrets(ctx, dir); err != nil {
+		return nil, err
+	}
 	if err = d.hearPeople(ctx, f); err != nil {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"os"
 
 	"lowtide/events"
 	"lowtide/functions/intake"
@@ -21,6 +22,9 @@ func main() {
 			asked, err := intake.Parse("workload", r.Body, now)
 			if err == nil && asked.Workdir != "" {
 				err = errors.New("workload: field workdir: there is no directory at this door; lowtide submit packs it")
+			}
+			if err == nil {
+				err = asked.At(os.Getenv("LOWTIDE_AGENT_BUCKET"))
 			}
 			if err != nil {
 				return lambda.Response{Status: http.StatusBadRequest, Body: err.Error() + "\n"}, nil, nil

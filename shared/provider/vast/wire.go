@@ -32,6 +32,7 @@ type ask struct {
 	GPU        string              `json:"gpu_name"`
 	GPUs       int                 `json:"num_gpus"`
 	RAM        float64             `json:"gpu_ram"` // MB of one GPU
+	CUDA       json.Number         `json:"cuda_max_good"`
 	Base       decimal.NullDecimal `json:"dph_base"`
 	Total      decimal.NullDecimal `json:"dph_total"` // with the disk that was asked for
 	MinBid     decimal.NullDecimal `json:"min_bid"`
