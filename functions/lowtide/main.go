@@ -89,6 +89,7 @@ func root() *cobra.Command {
 		approveCommand(),
 		denyCommand(),
 		notifyCommand(),
+		rulesCommand(),
 	} {
 		cmd.AddCommand(c)
 	}

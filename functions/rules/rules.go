@@ -31,10 +31,9 @@ import (
 // Config makes the functions of one fleet.
 type Config struct {
 	Fleet  string
-	Books  store.Bucket                      // rules' own, under the fleet's name
-	States store.Bucket                      // rebalance's, read only
-	Now    func() time.Time                  // lowtide's: what is read up from the past is not acted on; nil: all is of now
-	Real   func(time.Duration) time.Duration // how long lowtide's time is on the wall; nil: as long
+	Books  store.Bucket     // rules' own, under the fleet's name
+	States store.Bucket     // rebalance's, read only
+	Now    func() time.Time // lowtide's: what is read up from the past is not acted on; nil: all is of now
 }
 
 const (
