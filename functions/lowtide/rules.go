@@ -19,13 +19,15 @@ import (
 )
 
 // readRules reads a rules file; the workload files that it names lie beside it.
-func readRules(file string) (*rules.Set, error) {
+func readRules(file string) (*rules.Set, error) { return readRulesAs(file, os.LookupEnv) }
+
+func readRulesAs(file string, env func(string) (string, bool)) (*rules.Set, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, usage(err)
 	}
 	s, err := rules.Parse(file, b, rules.Options{
-		Env: os.LookupEnv,
+		Env: env,
 		Open: func(name string) ([]byte, error) {
 			if !filepath.IsAbs(name) {
 				name = filepath.Join(filepath.Dir(file), name)

@@ -42,6 +42,9 @@ const (
 	batch = 256
 )
 
+// Functions are the names that New gives.
+var Functions = []string{"rules", "rules-hooks"}
+
 // New makes the functions that a set of rules needs; none without rules.
 func New(cfg Config, s *Set) []fn.Function {
 	if len(s.rules) == 0 {
