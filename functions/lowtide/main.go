@@ -103,6 +103,7 @@ func root() *cobra.Command {
 		approveCommand(),
 		denyCommand(),
 		notifyCommand(),
+		rulesCommand(),
 	} {
 		cmd.AddCommand(c)
 	}

@@ -35,6 +35,10 @@ func (d *Decider) fold(ev events.Event) {
 				d.stopWorkload(name, fleet.Paused, e.Halt)
 			}
 		}
+	case events.PlanAsked:
+		if w := f.Workloads[e.Workload]; w != nil {
+			w.Review = time.Time{}
+		}
 	case events.PlanApproved:
 		d.approved(e)
 	case events.PlanRejected:
