@@ -362,7 +362,7 @@ const (
 
 // told puts the options of the tables into words and numbers.
 func (m around) told(options []pool.Option, chosen pool.Choice) []Option {
-	var out []Option
+	out := make([]Option, 0, len(options))
 	for _, o := range options {
 		t := Option{What: onDemand, Hourly: m.fallback}
 		switch o.Mode {

@@ -27,7 +27,7 @@ const (
 // places are the spot pools worth weighing for a workload: the one that carries it, the best of those to be had, and
 // the cheapest of those that are not, which waiting is for. The best come first; speed is the fall-back's.
 func (b *Book) places(f *fleet.Fleet, s *situation, speed float64) []place {
-	var out, down []place
+	out, down := make([]place, 0, rides+hopes), make([]place, 0, hopes)
 	own, most := "", rides
 	if s.mode == pool.Spot {
 		own = s.act.Offer.Pool()

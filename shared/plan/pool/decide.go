@@ -1,10 +1,11 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -134,7 +135,7 @@ func (t *Tables) Warm(ctx context.Context, c Case) error {
 }
 
 func (c Case) view() View {
-	v := View{Mode: c.Mode, Zone: -1, Work: c.Work, Warmup: c.Warmup}
+	v := View{Mode: c.Mode, Zone: -1, Work: c.Work, Warmup: c.Warmup, Up: make([]bool, 0, len(c.Zones))}
 	if c.Mode == Spot {
 		v.Zone = c.Zone
 	}
@@ -167,7 +168,7 @@ func (c Case) anySpot(v View) bool {
 // on-demand, which may go on in any zone, by the zone that makes most of them.
 func (c Case) options(ctx context.Context, v View, get func(context.Context, key) (*table, error)) ([]Option, error) {
 	wait, demand := math.Inf(1), math.Inf(1)
-	var options []Option
+	options := make([]Option, 0, len(c.Zones)+2)
 	m := moment{c.Left, c.Work, c.Warmup, c.Mode}
 	zones := c.Zones
 	if len(zones) == 0 {
@@ -195,7 +196,7 @@ func (c Case) options(ctx context.Context, v View, get func(context.Context, key
 			options[i].Cost = math.Inf(1)
 		}
 	}
-	sort.SliceStable(options, func(a, b int) bool { return options[a].Cost < options[b].Cost })
+	slices.SortStableFunc(options, func(a, b Option) int { return cmp.Compare(a.Cost, b.Cost) })
 	return options, nil
 }
 
