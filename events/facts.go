@@ -57,6 +57,7 @@ var kinds = func() map[Kind]reflect.Type {
 		WorkloadWarned{},
 		WorkloadKept{},
 		ApprovalRefused{},
+		ChangeRefused{},
 		CheckpointAsked{},
 		SilenceSet{},
 		ChannelFailed{},
@@ -129,6 +130,14 @@ type WorkloadChanged struct {
 	Autonomy fleet.Autonomy           `json:"autonomy,omitempty"`
 }
 
+// Done says that a workload is as the change wants it.
+func (f WorkloadChanged) Done(s fleet.Spec) bool {
+	budget, asked := f.Budget.Get()
+	has, _ := s.Budget.Get()
+	return (f.Autonomy == "" || f.Autonomy == s.Autonomy) && (f.Deadline.IsZero() || f.Deadline.Equal(s.Deadline)) &&
+		(!asked || has.Currency == budget.Currency && has.Amount.Equal(budget.Amount))
+}
+
 // WorkloadWithdrawn asks to save, stop and forget a workload.
 type WorkloadWithdrawn struct {
 	Workload string `json:"workload"`
@@ -154,6 +163,7 @@ type WorkloadAccepted struct {
 	Baseline fleet.Money              `json:"baseline,omitzero"` // the work on demand from the first second, without any start-up
 	Budget   fleet.Maybe[fleet.Money] `json:"budget,omitzero"`
 	Bound    fleet.Money              `json:"bound"`             // the bill if the control plane dies for ever right after the next purchase
+	Unbooted fleet.Money              `json:"unbooted,omitzero"` // the same for a machine that never boots: until its hard end, where the cloud keeps it
 	Finish   time.Time                `json:"finish"`            // when it ends at the latest, all on demand from now
 	Deadline time.Time                `json:"deadline,omitzero"` // promised
 }
@@ -291,7 +301,7 @@ type MachineHeard struct {
 	Run      fleet.Run      `json:"run,omitzero"`
 	Workload string         `json:"workload,omitempty"`
 	Saved    fleet.Manifest `json:"saved,omitzero"` // newest durable checkpoint of this run
-	Busy     string         `json:"busy,omitempty"` // benchmark, restore, save
+	Busy     string         `json:"busy,omitempty"` // benchmark, restore, setup, save
 	Result   string         `json:"result,omitempty"`
 	Lease    time.Time      `json:"lease,omitzero"` // when the machine ends itself without contact
 }
@@ -310,7 +320,7 @@ type WorkloadStarted struct {
 	Epoch    uint64        `json:"epoch"`
 	From     string        `json:"from,omitempty"` // manifest restored
 	Step     int64         `json:"step"`
-	Restore  time.Duration `json:"restore,omitempty"`
+	Restore  time.Duration `json:"restore,omitempty"` // with the code and the setup
 }
 
 // WorkloadProgressed is said at most once a minute.

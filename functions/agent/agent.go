@@ -17,9 +17,9 @@
 // It does not decide what runs where, and it judges no benchmark. It has no thread of its own for deciding: Order and
 // Tick do it, and the long work they begin is collected by the next Tick.
 //
-//	order ──► on disk ──► benchmark ──► restore ──► start ──► running ──► stopped
-//	                                                             │   └──► finished, failed
-//	                               periodic checkpoints ─────────┴──► durable, one upload at a time, newest first
+//	order ──► on disk ──► benchmark ──► restore ──► setup ──► start ──► running ──► stopped
+//	                                                                       │   └──► finished, failed
+//	                                         periodic checkpoints ─────────┴──► durable, one upload at a time, newest first
 package agent
 
 import (
@@ -97,6 +97,8 @@ type Deps struct {
 	// Log keeps what the workload printed where it outlives the machine; last: the process is gone, and the run's end is told
 	// when it returns. An error only means that it is tried again, or that the log ends early. Nil keeps nothing.
 	Log func(ctx context.Context, workload string, epoch uint64, last bool) error
+	// Code fetches the workload's packed directory by its hash; ErrDamaged if there is none. Nil: there is never one.
+	Code func(ctx context.Context, workload, sum string) ([]byte, error)
 	// Spawn runs long work beside the agent; nil runs a goroutine. Simulations run it at once, or when they like.
 	Spawn func(func())
 }

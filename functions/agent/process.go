@@ -28,6 +28,8 @@ import (
 //	ckpt/<epoch>/  LOWTIDE_CKPT_DIR: LISTENING, READY, PROGRESS, RESULT and the job's checkpoints; restored/ in it is
 //	               what the run starts from
 //	deadline/<epoch>  LOWTIDE_DEADLINE
+//	code/<sha256>/    the workload's directory, in which setup and run are started
+//	setup/            another holder's, of the setup; done in it says which one has succeeded here
 //
 // The job reads LOWTIDE_CKPT_DIR, LOWTIDE_DEADLINE, LOWTIDE_RESTORED (the restored checkpoint; unset: begin anew),
 // LOWTIDE_WORKLOAD, LOWTIDE_EPOCH and LOWTIDE_SAVE_EVERY (seconds on the wall; unset: as it likes). It may write
@@ -98,11 +100,7 @@ func (p *Processes) Start(_ context.Context, c Command) error {
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Dir(p.deadline(c.Epoch)), 0o755)); err != nil {
 		return err
 	}
-	env := append([]string{}, p.env...)
-	for name, value := range c.Env {
-		env = append(env, name+"="+value)
-	}
-	env = append(env, // last, so that they win
+	env := append(p.environ(c), // last, so that they win
 		"LOWTIDE_CKPT_DIR="+dir, "LOWTIDE_DEADLINE="+p.deadline(c.Epoch),
 		"LOWTIDE_WORKLOAD="+c.Workload, "LOWTIDE_EPOCH="+strconv.FormatUint(c.Epoch, 10))
 	if c.Restored != "" {
@@ -111,7 +109,7 @@ func (p *Processes) Start(_ context.Context, c Command) error {
 	if c.SaveEvery > 0 {
 		env = append(env, fmt.Sprintf("LOWTIDE_SAVE_EVERY=%g", p.clock.Real(c.SaveEvery).Seconds()))
 	}
-	_, err := holder.Start(p.run(), c.Run, env, int64(c.Epoch))
+	_, err := holder.Start(p.run(), within(c.Dir, c.Run), env, int64(c.Epoch))
 	return err
 }
 
@@ -146,7 +144,7 @@ func (p *Processes) Status(context.Context) (Status, error) {
 	if s.Phase == holder.Lost && st.Result != "" {
 		st.Code = 0 // nobody saw its end, but it wrote its result as the last thing
 	}
-	st.Tail = p.tail()
+	st.Tail = tailOf(filepath.Join(p.run(), "log"))
 	return st, nil
 }
 
@@ -200,16 +198,21 @@ func (p *Processes) Save(_ context.Context, by time.Time) error {
 	return err
 }
 
-// Stop ends the job: SIGTERM to it, or at once SIGKILL to its whole process group.
+// Stop ends the job: SIGTERM to it, or at once SIGKILL to its whole process group, and to its setup's.
 func (p *Processes) Stop(ctx context.Context, atOnce bool) error {
 	s, err := holder.Find(p.run())
-	if err != nil || s.Phase == holder.None {
+	if err != nil {
 		return err
 	}
 	if atOnce {
-		ctx, cancel := context.WithTimeout(ctx, killTimeout)
-		defer cancel()
-		return s.Kill(ctx)
+		setup, err := holder.Find(p.setup())
+		if err == nil {
+			err = kill(ctx, setup)
+		}
+		return errors.Join(err, kill(ctx, s))
+	}
+	if s.Phase == holder.None {
+		return nil
 	}
 	if err := s.Signal(syscall.SIGTERM); !errors.Is(err, holder.ErrNotRunning) {
 		return err
@@ -217,18 +220,19 @@ func (p *Processes) Stop(ctx context.Context, atOnce bool) error {
 	return nil
 }
 
-// tail is the end of the log.
-func (p *Processes) tail() string {
-	f, err := os.Open(filepath.Join(p.run(), "log"))
+// readEnd is the end of a file.
+func readEnd(name string, most int64) ([]byte, error) {
+	f, err := os.Open(name)
 	if err != nil {
-		return ""
+		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > 4*tailBytes {
-		_, _ = f.Seek(-4*tailBytes, io.SeekEnd)
+	if info, err := f.Stat(); err == nil && info.Size() > most {
+		if _, err := f.Seek(-most, io.SeekEnd); err != nil {
+			return nil, err
+		}
 	}
-	b, _ := io.ReadAll(f)
-	return tail(string(b))
+	return io.ReadAll(f)
 }
 
 // result is what the job says it made.

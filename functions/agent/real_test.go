@@ -72,12 +72,14 @@ func newReal(t *testing.T, name string, store *checkpoint.Store) *real {
 	r.boot()
 	t.Cleanup(func() {
 		r.a.Close()
-		s, err := holder.Find(filepath.Join(r.dir, "run"))
-		if err == nil {
-			err = s.Kill(context.Background())
-		}
-		if err != nil {
-			t.Error(err)
+		for _, name := range []string{"run", "setup"} {
+			s, err := holder.Find(filepath.Join(r.dir, name))
+			if err == nil && s.Phase != holder.None {
+				err = s.Kill(context.Background())
+			}
+			if err != nil {
+				t.Error(err)
+			}
 		}
 	})
 	return r
@@ -98,6 +100,7 @@ func (r *real) boot() {
 	r.a, err = agent.New(r.cfg, agent.Deps{
 		Runner: agent.NewProcesses(r.dir, fn.Clock{}, os.Environ()), Saver: agent.Checkpoints{Store: r.store},
 		Bench: agent.Proof{Command: []string{self, "bench"}}, Power: r, Disk: agent.Dir(r.dir), Watch: r.watch,
+		Code: agent.Checkpoints{Store: r.store}.Code,
 		Log: func(_ context.Context, workload string, epoch uint64, last bool) error {
 			if r.log == nil {
 				return nil

@@ -79,7 +79,7 @@ func (a *Agent) starting(ctx context.Context) error {
 		return a.clear(ctx)
 	}
 	if want, _ := a.wantsEnd(); want {
-		return a.over(fleet.RunStopped)
+		return a.forgo(ctx)
 	}
 	if a.work.busy("restore") || a.now.Before(a.startAt) || !a.mayBegin() {
 		return nil
@@ -87,17 +87,33 @@ func (a *Agent) starting(ctx context.Context) error {
 	if a.place.epoch != r.Epoch {
 		return a.restore(ctx)
 	}
+	c := Command{
+		Workload: r.Workload, Epoch: r.Epoch, Run: r.Start.Run, Env: r.Start.Env, SaveEvery: r.Start.SaveEvery, Restored: a.place.dir,
+		Dir: a.place.code, Setup: r.Start.Kit.Setup,
+	}
+	if ready, err := a.setUp(ctx, c); err != nil || !ready {
+		return err
+	}
+	r.Restore += a.now.Sub(a.place.at)
 	if err := a.keep(); err != nil { // the next agent must know from where, if this one dies after Start
 		return err
 	}
-	err := a.deps.Runner.Start(ctx, Command{
-		Workload: r.Workload, Epoch: r.Epoch, Run: r.Start.Run, Env: r.Start.Env, SaveEvery: r.Start.SaveEvery, Restored: a.place.dir,
-	})
-	if err != nil {
+	if err := a.deps.Runner.Start(ctx, c); err != nil {
 		r.Why, r.Code = a.mask(fmt.Sprintf("start %s: %v", first(r.Start.Run), err)), -1
 		return a.over(fleet.RunFailed)
 	}
 	return a.started()
+}
+
+// forgo ends a run that has not started.
+func (a *Agent) forgo(ctx context.Context) error {
+	if len(a.memo.Run.Start.Kit.Setup) > 0 {
+		if err := a.deps.Runner.Stop(ctx, true); err != nil {
+			a.trouble = errors.Join(a.trouble, fmt.Errorf("end the setup: %w", err))
+			return nil
+		}
+	}
+	return a.over(fleet.RunStopped)
 }
 
 // clear ends a process of an earlier epoch that should not be there: one run at a time.
@@ -115,11 +131,14 @@ func (a *Agent) clear(ctx context.Context) error {
 type place struct {
 	epoch uint64
 	dir   string // "": nothing was to be restored
+	code  string // directory of the workload's code; "": it brings none
+	at    time.Time
 }
 
 // restored is what came of a restore.
 type restored struct {
 	dir      string
+	code     string
 	manifest fleet.Manifest
 	from     string
 	damage   string
@@ -171,8 +190,13 @@ func (a *Agent) fetch(ctx context.Context, r run, dir string) restored {
 		got.err, got.final = fmt.Errorf("no checkpoint to start from: %s", got.damage), true
 		return got
 	}
-	err := a.deps.Saver.Begin(ctx, r.Workload, r.Epoch, got.from)
-	got.err, got.final = err, errors.Is(err, ErrStale)
+	if got.err = a.deps.Saver.Begin(ctx, r.Workload, r.Epoch, got.from); got.err != nil {
+		got.final = errors.Is(got.err, ErrStale)
+		return got
+	}
+	if got.code, got.err = a.code(ctx, r); got.err != nil {
+		got.err, got.final = fmt.Errorf("the workload's directory: %w", got.err), errors.Is(got.err, ErrDamaged)
+	}
 	return got
 }
 
@@ -200,7 +224,7 @@ func (a *Agent) fetched(epoch uint64, began time.Time, got restored) {
 	}
 	r.From, r.FromStep, r.Step = got.from, got.manifest.Step, got.manifest.Step
 	r.Restore = a.now.Sub(began)
-	a.place = place{epoch, got.dir}
+	a.place = place{epoch, got.dir, got.code, a.now}
 }
 
 // started notes that the process is on record.
@@ -228,7 +252,9 @@ func (a *Agent) running(ctx context.Context) error {
 		return a.vanished(ctx)
 	}
 	a.progress()
-	a.log()
+	if a.live.Alive {
+		a.log()
+	}
 	want, e := a.wantsEnd()
 	if a.live.Alive && want {
 		if err := a.wind(ctx, e); err != nil {
@@ -298,7 +324,7 @@ func (a *Agent) conclude(e end) error {
 
 // log keeps what is printed, now and then.
 func (a *Agent) log() {
-	if a.deps.Log == nil || !a.live.Alive || a.work.busy("log") || a.now.Before(a.logAt) {
+	if a.deps.Log == nil || a.work.busy("log") || a.now.Before(a.logAt) {
 		return
 	}
 	a.logAt = a.now.Add(logEvery)

@@ -41,6 +41,9 @@ func (a *Agent) busy() string {
 			return name
 		}
 	}
+	if r := &a.memo.Run; r.Phase == fleet.Starting && a.place.epoch == r.Epoch && len(r.Start.Kit.Setup) > 0 {
+		return "setup"
+	}
 	return ""
 }
 

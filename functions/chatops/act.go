@@ -2,7 +2,6 @@ package chatops
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -150,7 +149,7 @@ func (d *desk) fleet(ctx context.Context) (*fleet.Fleet, error) {
 func (d *desk) market(ctx context.Context) (m fleet.Markets, err error) {
 	b, _, err := d.Market.Get(ctx, fleet.MarketKey)
 	if err == nil {
-		err = json.Unmarshal(b, &m)
+		err = fleet.Unpack(b, &m)
 	}
 	return m, err
 }

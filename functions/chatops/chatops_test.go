@@ -274,7 +274,7 @@ func TestWhoMayDoWhat(t *testing.T) {
 
 func (b *bench) prices() {
 	b.t.Helper()
-	val, err := json.Marshal(fleet.Markets{Offers: b.plan.Offers})
+	val, err := fleet.Pack(fleet.Markets{Offers: b.plan.Offers}) // as prices writes it
 	if err == nil {
 		_, err = b.cfg.Market.Create(context.Background(), fleet.MarketKey, val)
 	}

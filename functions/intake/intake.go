@@ -7,6 +7,7 @@ package intake
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/shopspring/decimal"
 
+	"lowtide/events"
 	"lowtide/shared/fleet"
 )
 
@@ -29,6 +31,8 @@ const maxGPUs = 16
 type file struct {
 	Name               string            `yaml:"name"`
 	Run                command           `yaml:"run"`
+	Workdir            string            `yaml:"workdir"`
+	Setup              command           `yaml:"setup"`
 	Env                map[string]string `yaml:"env"`
 	Tags               map[string]string `yaml:"tags"`
 	GPUs               int               `yaml:"gpus"`
@@ -65,29 +69,36 @@ func (c *command) UnmarshalYAML(b []byte) error {
 	return nil
 }
 
-// Parse reads a workload file called name. Relative deadlines count from now.
-func Parse(name string, b []byte, now time.Time) (fleet.Spec, error) {
-	s, err := parse(b, now)
-	if err != nil {
-		return fleet.Spec{}, fmt.Errorf("%s: %w", name, err)
-	}
-	return s, nil
+// Asked is what a workload file asks for.
+type Asked struct {
+	Spec    fleet.Spec
+	Workdir string // directory beside the file that the workload brings along; whoever takes the file packs it. "": none
 }
 
-func parse(b []byte, now time.Time) (fleet.Spec, error) {
+// Parse reads a workload file called name. Relative deadlines count from now.
+func Parse(name string, b []byte, now time.Time) (Asked, error) {
+	a, err := parse(b, now)
+	if err != nil {
+		return Asked{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return a, nil
+}
+
+func parse(b []byte, now time.Time) (Asked, error) {
 	switch {
 	case len(b) > MaxBytes:
-		return fleet.Spec{}, fmt.Errorf("larger than %d bytes; put data into a bucket and name it", MaxBytes)
+		return Asked{}, fmt.Errorf("larger than %d bytes; put data into a bucket and name it", MaxBytes)
 	case !utf8.Valid(b):
-		return fleet.Spec{}, errors.New("not UTF-8; save the file as UTF-8")
+		return Asked{}, errors.New("not UTF-8; save the file as UTF-8")
 	case len(bytes.TrimSpace(b)) == 0:
-		return fleet.Spec{}, errors.New("empty; it needs at least name, run and work")
+		return Asked{}, errors.New("empty; it needs at least name, run and work")
 	}
 	var f file
 	if err := decode(b, &f); err != nil {
-		return fleet.Spec{}, err
+		return Asked{}, err
 	}
-	return f.spec(now)
+	s, err := f.spec(now)
+	return Asked{Spec: s, Workdir: f.Workdir}, err
 }
 
 // decode reads YAML. The library panics on some inputs that fuzzing found; to whoever wrote the file that is one more
@@ -109,6 +120,7 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 	s := fleet.Spec{
 		Name: f.Name, Run: f.Run, Env: f.Env, Tags: f.Tags, GPUs: f.GPUs, Models: f.Models, Clouds: f.Clouds,
 		Steps: f.Steps, DeadlineOverBudget: f.DeadlineOverBudget,
+		Kit: fleet.Kit{Setup: strict(f.Setup)},
 	}
 	var err error
 	if err = checkName(f.Name); err != nil {
@@ -149,11 +161,7 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 			return s, field("checkpoint", err)
 		}
 	}
-	switch s.Autonomy = fleet.Autonomy(f.Autonomy); s.Autonomy {
-	case "":
-		s.Autonomy = fleet.Observe
-	case fleet.Observe, fleet.Suggest, fleet.Act:
-	default:
+	if s.Autonomy = cmp.Or(fleet.Autonomy(f.Autonomy), fleet.Observe); !s.Autonomy.Known() {
 		return s, field("autonomy", fmt.Errorf("%q is none of observe, suggest, act", f.Autonomy))
 	}
 	switch s.WhenIdle = fleet.WhenIdle(f.WhenIdle); s.WhenIdle {
@@ -172,7 +180,42 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 	return s, nil
 }
 
+// Changes are what a person gave of a workload that is there, as in its file; what is empty stays as it is.
+type Changes struct{ Autonomy, Deadline, Budget string }
+
+// Change checks a change by the rules of the file.
+func Change(workload string, c Changes, now time.Time) (e events.WorkloadChanged, err error) {
+	if c == (Changes{}) {
+		return e, errors.New("nothing to change: give --autonomy, --deadline or --budget")
+	}
+	e.Workload = workload
+	if e.Autonomy = fleet.Autonomy(c.Autonomy); c.Autonomy != "" && !e.Autonomy.Known() {
+		return e, field("autonomy", fmt.Errorf("%q is none of observe, suggest, act", c.Autonomy))
+	}
+	if c.Deadline != "" {
+		if e.Deadline, err = deadline(c.Deadline, now); err != nil {
+			return e, field("deadline", err)
+		}
+	}
+	if c.Budget != "" {
+		m, err := money(c.Budget)
+		if err != nil {
+			return e, field("budget", err)
+		}
+		e.Budget = fleet.Known(m)
+	}
+	return e, nil
+}
+
 func field(name string, err error) error { return fmt.Errorf("field %s: %w", name, err) }
+
+// strict makes a script end at the first line that fails.
+func strict(c command) []string {
+	if len(c) == 3 && c[0] == "sh" && c[1] == "-c" {
+		return []string{"sh", "-e", "-c", c[2]}
+	}
+	return c
+}
 
 // checkName keeps names fit for subjects, keys and labels on every cloud.
 func checkName(s string) error {

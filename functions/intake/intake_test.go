@@ -21,6 +21,10 @@ gpus: 1
 models: [V100]
 work: 4h
 steps: 1000
+workdir: src
+setup: |
+  pip install -r requirements.txt
+  ./build
 deadline: 6h
 budget: 20 USD
 checkpoint: 5m
@@ -38,19 +42,23 @@ func TestAWorkloadFileBecomesASpecWithEveryDefaultFilledIn(t *testing.T) {
 		Name: "train-7", Run: []string{"sh", "-c", "python train.py --steps 1000"}, Env: map[string]string{"SEED": "7"},
 		GPUs: 1, Models: []string{"V100"}, Work: 4 * time.Hour, Steps: 1000, Deadline: now.Add(6 * time.Hour),
 		Budget: fleet.Known(fleet.Dollars(20)), SaveEvery: 5 * time.Minute, Autonomy: fleet.Act, WhenIdle: fleet.IdleStop, IdleGrace: 30 * time.Minute,
+		Kit: fleet.Kit{Setup: []string{"sh", "-e", "-c", "pip install -r requirements.txt\n./build\n"}},
 	}
-	if d := cmp.Diff(got, want, cmp.Comparer(func(a, b fleet.Maybe[fleet.Money]) bool {
+	if got.Workdir != "src" {
+		t.Errorf("workdir: got %q", got.Workdir)
+	}
+	if d := cmp.Diff(got.Spec, want, cmp.Comparer(func(a, b fleet.Maybe[fleet.Money]) bool {
 		x, _ := a.Get()
 		y, _ := b.Get()
 		return x.Amount.Equal(y.Amount) && x.Currency == y.Currency
 	})); d != "" {
 		t.Error(d)
 	}
-	least, err := intake.Parse("w.yaml", []byte("name: a\nrun: [./a, b c]\nwork: 1h\n"), now)
+	asked, err := intake.Parse("w.yaml", []byte("name: a\nrun: [./a, b c]\nwork: 1h\n"), now)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if least.Autonomy != fleet.Observe || least.SaveEvery != 10*time.Minute || least.WhenIdle != fleet.IdleNotify || least.IdleGrace != 15*time.Minute || len(least.Run) != 2 {
+	if least := asked.Spec; least.Autonomy != fleet.Observe || least.SaveEvery != 10*time.Minute || least.WhenIdle != fleet.IdleNotify || least.IdleGrace != 15*time.Minute || len(least.Run) != 2 {
 		t.Errorf("defaults: got %+v", least)
 	}
 }
@@ -70,6 +78,7 @@ func TestABadFileIsRefusedInOneLineThatNamesFileFieldAndReason(t *testing.T) {
 		"odd currency":    {with("budget: 20 USD", "budget: 20 XYZ"), []string{"field budget", "XYZ"}},
 		"no work":         {with("work: 4h\n", ""), []string{"field work", "missing"}},
 		"no command":      {with("run: python train.py --steps 1000\n", ""), []string{"field run"}},
+		"odd setup":       {with("setup: |\n  pip install -r requirements.txt\n  ./build\n", "setup: {a: b}\n"), []string{"command line"}},
 		"bad name":        {with("train-7", "Train 7"), []string{"field name"}},
 		"bad when_idle":   {with("when_idle: stop", "when_idle: burn"), []string{"field when_idle", "smaller"}},
 		"bad idle_grace":  {with("idle_grace: 30m", "idle_grace: soon"), []string{"field idle_grace", "4h or 30m"}},
@@ -102,7 +111,8 @@ func FuzzParse(f *testing.F) {
 	f.Add([]byte(good))
 	f.Add([]byte("name: a\nrun: [a]\nwork: 1h"))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		s, err := intake.Parse("f", b, now)
+		a, err := intake.Parse("f", b, now)
+		s := a.Spec
 		if err == nil && (s.Name == "" || s.Work <= 0 || len(s.Run) == 0) {
 			t.Errorf("took %+v from %q", s, b)
 		}

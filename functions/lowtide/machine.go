@@ -131,8 +131,8 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 	if u := os.Getenv("LOWTIDE_METADATA_URL"); u != "" { // of the fake cloud
 		deps.Power = &powerOff{url: u + "/poweroff"}
 	}
-	sh := &shipper{dir: filepath.Join(s.Dir, "work", "run"), machine: s.Machine, store: store}
-	deps.Log = sh.ship
+	sh := &shipper{dir: filepath.Join(s.Dir, "work"), machine: s.Machine, store: store}
+	deps.Log, deps.Code = sh.ship, agent.Checkpoints{Store: store}.Code
 	a, err := agent.New(s.Config, deps)
 	if err != nil {
 		return err

@@ -78,6 +78,8 @@ func root() *cobra.Command {
 		planCommand(),
 		pauseCommand(),
 		resumeCommand(),
+		stopCommand(),
+		changeCommand(),
 		panicCommand(),
 		simulate.Command(),
 		cloudCommand(),

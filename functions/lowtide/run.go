@@ -158,6 +158,7 @@ func demo(ctx context.Context, out io.Writer, f runFlags) error {
 		return err
 	}
 	defer d.end(true)
+	defer os.Remove(addressFile("")) // who asks later shall not look for a story that is over
 
 	t := story.New(origin)
 	say := func(who, what string) { fmt.Fprintln(out, t.Line(clock.Now(), who, what)) }
@@ -250,6 +251,10 @@ func (d *deck) why() error {
 // agent knocks once a second, and one that is only slow must not be bought again and again.
 const leastLease, leastLeaseReal = 5 * time.Minute, 5 * time.Second
 
+// leastSilence is the shortest time, on the wall, after which a machine is not counted on: an agent that lost its connection
+// tries again after up to some seconds, however fast the market's clock goes.
+const leastSilence = 15 * time.Second
+
 func checkLease(lease time.Duration, c fn.Clock) error {
 	if least := max(leastLease, time.Duration(float64(leastLeaseReal)*max(c.Speed, 1))); lease < least {
 		return usage(fmt.Errorf("--lease %s: want %s at least, at %g market seconds in a second", lease, least, max(c.Speed, 1)))
@@ -285,6 +290,7 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	}
 	policy := demoPolicy
 	policy.Lease = f.lease
+	policy.Silence = max(policy.Silence, time.Duration(float64(leastSilence)*max(p.clock.Speed, 1)))
 	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, ask: ask, durable: f.state != ""}); err != nil {
 		return nil, err
 	}
@@ -540,7 +546,36 @@ func daemon(ctx context.Context, out io.Writer, f runFlags) error {
 	}
 	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", m.name, max(m.clock.Speed, 1), f.state, f.state)
 	<-d.over
-	return d.why()
+	err = d.why()
+	d.farewell(out)
+	return err
+}
+
+// farewell says what goes on without lowtide, and what that costs.
+func (d *deck) farewell(out io.Writer) {
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	states, err := store.Bind(ctx, d.js, fleetsBucket)
+	if err != nil {
+		return // nothing was saved yet
+	}
+	f, _, err := rebalance.Fleet(ctx, states, d.fleet)
+	if err != nil || f == nil {
+		return
+	}
+	bills, hourly := 0, 0.0
+	for _, m := range f.Machines {
+		if m.Phase != fleet.Ended && m.Phase != fleet.Ordered {
+			usd, _ := m.Offer.PerHour()
+			bills, hourly = bills+1, hourly+usd
+		}
+	}
+	if bills == 0 {
+		fmt.Fprintln(out, "lowtide: stopped; no machine of ours runs")
+		return
+	}
+	fmt.Fprintf(out, "lowtide: stopped; %d machines go on, and bill %.2f USD/h together, until they have heard nothing for %s (%s from now); start lowtide again on the same directory, or end them with lowtide panic before you stop it\n",
+		bills, hourly, story.Short(d.policy.Lease), d.clock.Real(d.policy.Lease).Round(time.Second))
 }
 
 // place is where machines are bought, and in what time.

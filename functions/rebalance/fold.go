@@ -11,13 +11,13 @@ import (
 )
 
 // fold changes the state by one fact. It is total: what does not fit the state changes nothing.
-func (d *Decider) fold(e events.Event) {
+func (d *Decider) fold(ev events.Event) {
 	f := d.state
-	switch e := e.Data.(type) {
+	switch e := ev.Data.(type) {
 	case events.WorkloadSubmitted:
 		d.submitted(e.Spec)
 	case events.WorkloadChanged:
-		d.changed(e)
+		d.changed(ev.ID, e)
 	case events.WorkloadWithdrawn:
 		d.stopWorkload(e.Workload, fleet.Withdrawn, "withdrawn by "+e.By)
 	case events.WorkloadPaused:
@@ -109,12 +109,12 @@ func (d *Decider) fold(e events.Event) {
 func (d *Decider) submitted(s fleet.Spec) {
 	f := d.state
 	if old := f.Workloads[s.Name]; old != nil {
-		if old.Phase == fleet.Refused || fmt.Sprint(*old.Spec) == fmt.Sprint(s) {
-			if old.Phase != fleet.Refused {
-				return // the same again
-			}
-		} else {
-			d.announce(events.WorkloadRefused{Workload: s.Name, Why: "there is already a workload of this name; choose another, or change that one"})
+		switch {
+		case old.Phase == fleet.Refused: // it may be asked for anew
+		case old.Spec.Same(s):
+			return
+		default:
+			d.announce(events.WorkloadRefused{Workload: s.Name, Why: fmt.Sprintf("there is already a workload of this name (%s); a name is used once, since checkpoints lie under it: choose another", old.Phase)})
 			return
 		}
 	}
@@ -136,16 +136,20 @@ func (d *Decider) accept(w *fleet.Workload) {
 		return
 	}
 	w.Phase, w.Commit = fleet.Accepted, pr.Worst
-	d.announce(events.WorkloadAccepted{Workload: w.Spec.Name, Worst: pr.Worst, Baseline: pr.Baseline, Bound: pr.Bound, Finish: pr.Finish, Deadline: w.Spec.Deadline, Budget: w.Spec.Budget})
+	d.announce(events.WorkloadAccepted{Workload: w.Spec.Name, Worst: pr.Worst, Baseline: pr.Baseline, Bound: pr.Bound, Unbooted: pr.Unbooted, Finish: pr.Finish, Deadline: w.Spec.Deadline, Budget: w.Spec.Budget})
 }
 
-func (d *Decider) changed(e events.WorkloadChanged) {
+func (d *Decider) changed(id string, e events.WorkloadChanged) {
 	w := d.state.Workloads[e.Workload]
 	if w == nil || w.Phase.Final() {
 		return
 	}
 	s := *w.Spec
 	if !e.Deadline.IsZero() {
+		if why := d.late(w, e.Deadline); why != "" {
+			d.announce(events.ChangeRefused{Workload: e.Workload, Change: id, Why: why})
+			return
+		}
 		s.Deadline = e.Deadline
 	}
 	if _, ok := e.Budget.Get(); ok {
@@ -154,6 +158,20 @@ func (d *Decider) changed(e events.WorkloadChanged) {
 	s.Autonomy = cmp.Or(e.Autonomy, s.Autonomy)
 	w.Spec = &s
 	w.Review = time.Time{}
+}
+
+// late says why an earlier deadline cannot be promised for the work that is left; "" promises it.
+func (d *Decider) late(w *fleet.Workload, deadline time.Time) string {
+	if old := w.Spec.Deadline; !old.IsZero() && !deadline.Before(old) {
+		return ""
+	}
+	if d.book == nil {
+		return "no price is known yet; try again later"
+	}
+	left := *w.Spec
+	left.Deadline, left.Work, left.Budget = deadline, w.Left(w.Saved.Step), fleet.Maybe[fleet.Money]{}
+	_, why := plan.Accept(d.book, left, d.cfg.Policy.Measured(d.state), d.state.Now)
+	return why
 }
 
 // stopWorkload asks for a save and a stop; settle carries it out.

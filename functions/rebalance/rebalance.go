@@ -130,9 +130,7 @@ func (d *Decider) Handle(ctx context.Context, batch []fn.Delivery) ([]events.Eve
 			again = true // folded before, but its consequences may be lost
 			continue
 		}
-		if m.At.After(f.Now) {
-			f.Now = m.At
-		}
+		d.passed(m.At)
 		d.fold(m.Event)
 		f.Applied = fleet.Position{Stream: m.Stream, Seq: m.Seq}
 	}
@@ -147,6 +145,19 @@ func (d *Decider) Handle(ctx context.Context, batch []fn.Delivery) ([]events.Eve
 	}
 	d.fresh = false
 	return said, nil
+}
+
+// passed moves the fleet's time on. A gap longer than any between two ticks means that nobody was heard, whoever spoke:
+// lowtide itself was away, and its machines' silence counts from its return.
+func (d *Decider) passed(at time.Time) {
+	f := d.state
+	if !at.After(f.Now) {
+		return
+	}
+	if at.Sub(f.Now) > d.cfg.Policy.Silence/3 {
+		f.Hearing = at
+	}
+	f.Now = at
 }
 
 // load reads state and market where they are not known, and the market again when it has changed.

@@ -398,3 +398,41 @@ func BenchmarkFoldPlanSave(b *testing.B) {
 		})
 	}
 }
+
+func TestMachinesAreNotSilentWhileNobodyListened(t *testing.T) {
+	w, first := running(t)
+	w.hear(time.Minute, events.MachineHeard{Machine: first, Run: fleet.Run{Epoch: 1, Phase: fleet.Running, Step: 5}})
+	said := w.hear(time.Hour, events.ClockTicked{What: "tick"}) // lowtide was away, its machine was not
+	if bought := pick[events.PlanMade](said); len(bought) > 0 {
+		t.Fatalf("bought a replacement for a machine that nobody could hear: %s", list(said))
+	}
+	for range 9 {
+		if said = w.hear(time.Minute, events.ClockTicked{What: "tick"}); len(pick[events.PlanMade](said)) > 0 {
+			t.Fatalf("bought a replacement after %s: %s", w.now.Sub(w.fleet().Hearing), list(said))
+		}
+	}
+	var bought []events.PlanMade
+	for range 12 { // but now it could have spoken for ten minutes; it is looked at after ten more at the latest
+		bought = append(bought, pick[events.PlanMade](w.hear(time.Minute, events.ClockTicked{What: "tick"}))...)
+	}
+	if len(bought) == 0 || bought[0].Plan.Action != fleet.Launch {
+		t.Errorf("got %+v, want a replacement of the machine that stays silent", bought)
+	}
+}
+
+func TestAnEarlierDeadlineIsAPromiseToo(t *testing.T) {
+	w, _ := running(t)
+	spec := w.fleet().Workloads["a"].Spec
+	said := w.hear(time.Minute, events.WorkloadChanged{Workload: "a", Deadline: w.now.Add(spec.Work / 2)})
+	if no := one[events.ChangeRefused](t, said); no.Workload != "a" || !strings.Contains(no.Why, "deadline") {
+		t.Errorf("got %+v", no)
+	}
+	if got := w.fleet().Workloads["a"].Spec.Deadline; !got.Equal(spec.Deadline) {
+		t.Errorf("the deadline is %s, want %s as before", got, spec.Deadline)
+	}
+	later := spec.Deadline.Add(time.Hour)
+	w.hear(time.Minute, events.WorkloadChanged{Workload: "a", Deadline: later})
+	if got := w.fleet().Workloads["a"].Spec.Deadline; !got.Equal(later) {
+		t.Errorf("the deadline is %s, want %s", got, later)
+	}
+}

@@ -173,6 +173,7 @@ func (d *Decider) start(w *fleet.Workload, m *fleet.Instance) {
 		Epoch:     w.Epoch,
 		Start: &fleet.Start{
 			Workload: w.Spec.Name, Run: w.Spec.Run, Env: w.Spec.Env, SaveEvery: w.Spec.SaveEvery, From: w.Saved.ID, Prior: w.Prior.ID,
+			Kit: w.Spec.Kit,
 		},
 		Prune: &fleet.Prune{Workload: w.Spec.Name, Keep: keep},
 	})
@@ -230,7 +231,7 @@ func (d *Decider) useless(m *fleet.Instance) bool {
 }
 
 func (d *Decider) silent(m *fleet.Instance) bool {
-	return !m.Heard.IsZero() && d.state.Now.Sub(m.Heard) > d.cfg.Policy.Silence
+	return d.state.Silent(m, d.state.Now, d.cfg.Policy.Silence)
 }
 
 // release plans the end of a machine, once.

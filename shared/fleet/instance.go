@@ -116,6 +116,7 @@ type Start struct {
 	SaveEvery time.Duration     `json:"save_every,omitempty"`
 	From      string            `json:"from,omitempty"`  // manifest to restore; "": from the beginning
 	Prior     string            `json:"prior,omitempty"` // manifest to fall back to when From is damaged
+	Kit       Kit               `json:"kit,omitzero"`
 }
 
 // Save asks for a checkpoint.

@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"fmt"
 	"time"
 )
 
@@ -14,6 +15,9 @@ const (
 	Suggest Autonomy = "suggest" // a person approves each plan
 	Act     Autonomy = "act"
 )
+
+// Known says that it is one of the three.
+func (a Autonomy) Known() bool { return a == Observe || a == Suggest || a == Act }
 
 // Spec is a workload as its owner wrote it.
 type Spec struct {
@@ -34,7 +38,18 @@ type Spec struct {
 	StartFirst         bool              `json:"start_first,omitempty"` // may run before the benchmark when waiting would miss the deadline
 	WhenIdle           WhenIdle          `json:"when_idle,omitempty"`   // what is done when its GPUs lie idle or are far too large
 	IdleGrace          time.Duration     `json:"idle_grace,omitempty"`  // from the warning until that; 0: 15 min
+	Kit                Kit               `json:"kit,omitzero"`
 }
+
+// Kit is what a workload brings along to each of its machines: references and hashes, never the bytes.
+type Kit struct {
+	Code  string   `json:"code,omitempty"`  // SHA-256 of its packed directory, in the bucket; "": none
+	Bytes int64    `json:"bytes,omitempty"` // of that, packed
+	Setup []string `json:"setup,omitempty"` // command, once on each machine, in the directory, before the first run
+}
+
+// Same says that two files ask for the same.
+func (s Spec) Same(t Spec) bool { return fmt.Sprint(s) == fmt.Sprint(t) }
 
 // WhenIdle is what may be done about a workload that wastes its GPUs; people are told in any case.
 type WhenIdle string

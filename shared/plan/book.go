@@ -139,6 +139,7 @@ type Promise struct {
 	Worst    fleet.Money // all on demand
 	Baseline fleet.Money // the work alone on demand, nothing lost to starting
 	Bound    fleet.Money // the bill if the control plane dies for ever: two machines until their leases end
+	Unbooted fleet.Money // what one machine costs then that never boots, until the hard end it is bought with
 	Finish   time.Time   // all on demand from now
 }
 
@@ -161,7 +162,7 @@ func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string)
 	}
 	switch {
 	case !kind:
-		return Promise{}, fmt.Sprintf("nothing on offer has %d GPUs of %v on %v; ask for fewer, or allow more models or clouds", s.GPUs, anyOf(s.Models), anyOf(s.Clouds))
+		return Promise{}, fmt.Sprintf("nothing on offer has %d GPUs of %v on %v; on offer are: %s", s.GPUs, anyOf(s.Models), anyOf(s.Clouds), book.kinds(20))
 	case sure == nil && !s.Deadline.IsZero():
 		return Promise{}, "a deadline needs on-demand capacity to fall back on, and none that fits is on offer"
 	case sure == nil:
@@ -173,6 +174,8 @@ func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string)
 	if hourly, ok := sure.offer.Hourly.Get(); ok {
 		pr.Worst, pr.Baseline = hourly.Times(need.Hours()), hourly.Times(work.Hours())
 		pr.Bound = hourly.Times(2 * (p.Lease + p.Grace).Hours())
+		w := fleet.Workload{Spec: &s}
+		pr.Unbooted = hourly.Times(hardEnd(situation{w: &w, now: now, left: s.Work, promised: !s.Deadline.IsZero()}, p).Sub(now).Hours())
 	}
 	if !s.Deadline.IsZero() && pr.Finish.Add(p.Wake).After(s.Deadline) {
 		return pr, fmt.Sprintf("on demand from now it may end as late as %s (%s of work, up to %s to start, %s to the next look), after the deadline %s",
@@ -182,6 +185,25 @@ func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string)
 		return pr, fmt.Sprintf("the worst case, all on demand, is %s; the budget is %s", pr.Worst, budget)
 	}
 	return pr, ""
+}
+
+// kinds lists what GPUs are on offer where, n at most.
+func (b *Book) kinds(n int) string {
+	seen := map[string]bool{}
+	for _, offers := range b.byMarket {
+		for i := range offers {
+			o := &offers[i].offer
+			seen[fmt.Sprintf("%d %s (%s)", o.GPUs, cmp.Or(o.GPU, "of unknown model"), o.Cloud)] = true
+		}
+	}
+	all := fleet.Sorted(seen)
+	if len(all) == 0 {
+		return "none"
+	}
+	if len(all) > n {
+		all = append(all[:n], fmt.Sprintf("%d more (lowtide offers)", len(all)-n))
+	}
+	return strings.Join(all, ", ")
 }
 
 func anyOf(names []string) any {

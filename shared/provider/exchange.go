@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"strings"
 )
 
 // maxAnswer bounds one answer of a cloud.
@@ -27,6 +28,11 @@ func Exchange(client *http.Client, req *http.Request, writes bool) (Answer, erro
 	lost := ErrUnavailable
 	if writes {
 		lost = ErrUnknown
+	}
+	if writes && req.Method == http.MethodGet && (req.Body == nil || req.Body == http.NoBody) {
+		// Some clouds sell by GET, which http.Transport repeats by itself when an answer is lost. A body that can be read but
+		// once keeps it from that; an empty one is not sent.
+		req.Body, req.GetBody = io.NopCloser(strings.NewReader("")), nil
 	}
 	resp, err := client.Do(req)
 	if err != nil {

@@ -142,11 +142,11 @@ func (w *worker) ensure(ctx context.Context) error {
 	case w.seen > 0: // it was ours, and somebody deleted it
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, w.firstOpen()
 	}
-	w.con, err = w.h.js.CreateOrUpdateConsumer(ctx, w.stream, cfg)
+	con, err := w.h.js.CreateOrUpdateConsumer(ctx, w.stream, cfg)
 	if err != nil {
-		return err
+		return err // the handle from before stays: it serves again when the server does
 	}
-	w.gate = gate{}
+	w.con, w.gate = con, gate{}
 	// Asked anew: a server that has just started answers an update with what it had read from its disk.
 	info, err := w.con.Info(ctx)
 	if err != nil {

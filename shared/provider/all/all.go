@@ -13,6 +13,9 @@
 //	VAST_URL                        vast: its API                                         https://console.vast.ai
 //	LOWTIDE_VAST_IMAGE              vast: the container that runs; sh, sha256sum, curl    none: offers only
 //	LOWTIDE_VAST_DISK               vast: GB a machine                                    50
+//	LAMBDA_API_KEY                  lambdalabs: the key                                   without it: skipped
+//	LAMBDA_URL                      lambdalabs: its API                                   https://cloud.lambda.ai
+//	LOWTIDE_LAMBDALABS_SSH_KEY      lambdalabs: name of an SSH key at the account         none: offers only
 //	AWS_ACCESS_KEY_ID, AWS_PROFILE… aws: the SDK's own variables, files and roles         without any: skipped
 //	LOWTIDE_AWS_REGIONS             aws: regions to buy in, with commas; set alone, the   AWS_REGION
 //	                                credentials come from files or the machine's role
@@ -45,6 +48,20 @@
 //	LOWTIDE_ALIBABA_DISK            alibaba: GB of the system disk                        100
 //	LOWTIDE_ALIBABA_BANDWIDTH       alibaba: Mbit/s of a public address, paid by traffic  no address
 //	LOWTIDE_ALIBABA_ROLE            alibaba: RAM role of the machines                     none
+//	VOLCENGINE_ACCESS_KEY           volcengine: the key's id                              without it: skipped
+//	VOLCENGINE_SECRET_KEY           volcengine: the key; needed with its id
+//	VOLCENGINE_SESSION_TOKEN        volcengine: of temporary credentials                  none
+//	LOWTIDE_VOLCENGINE_REGIONS      volcengine: regions to buy in, with commas            VOLCENGINE_REGION
+//	LOWTIDE_VOLCENGINE_URL          volcengine: its API, of all regions                   the vendor's
+//	LOWTIDE_VOLCENGINE_CURRENCY     volcengine: of spot prices, which come without one    CNY
+//	LOWTIDE_VOLCENGINE_CONFIG       volcengine: the billing API's configuration code for  none: on demand and subscriptions
+//	                                this account, {type} for the machine type             have no price but the book's
+//	LOWTIDE_VOLCENGINE_ITEM         volcengine: its charge item code, likewise            none
+//	LOWTIDE_VOLCENGINE_IMAGE        volcengine: image for all regions, or region=image,…  none: offers only
+//	LOWTIDE_VOLCENGINE_SUBNETS      volcengine: zone=subnet,…; only there is bought       none: offers only
+//	LOWTIDE_VOLCENGINE_SECURITY_GROUPS  volcengine: group for all regions, or region=…    none: offers only
+//	LOWTIDE_VOLCENGINE_DISK         volcengine: GiB of the system disk                    100
+//	LOWTIDE_VOLCENGINE_BANDWIDTH    volcengine: Mbit/s of an address, paid by traffic     no address
 //
 // It decides nothing, and it asks no cloud anything.
 package all
@@ -66,8 +83,10 @@ import (
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/alibaba"
 	"lowtide/shared/provider/aws"
+	"lowtide/shared/provider/lambdalabs"
 	"lowtide/shared/provider/tencent"
 	"lowtide/shared/provider/vast"
+	"lowtide/shared/provider/volcengine"
 )
 
 // Options say how clouds are opened. Getenv is needed.
@@ -113,13 +132,13 @@ func none(context.Context, *reader) (made, error) { return made{}, skip("no adap
 var builders = []builder{
 	{"aws", openAWS},
 	{"azure", none},
-	{"lambdalabs", none},
+	{"lambdalabs", openLambda},
 	{"vast", openVast},
 	{"paperspace", none},
 	{"tencent", openTencent},
 	{"alibaba", openAlibaba},
 	{"huawei", none},
-	{"volcengine", none},
+	{"volcengine", openVolcengine},
 }
 
 // Names are the clouds that lowtide knows.
@@ -284,6 +303,25 @@ func openVast(_ context.Context, r *reader) (made, error) {
 	return made{Provider: vast.New(s), lacks: lacks}, nil
 }
 
+func openLambda(_ context.Context, r *reader) (made, error) {
+	key := r.o.Getenv("LAMBDA_API_KEY")
+	if key == "" {
+		return made{}, skip("LAMBDA_API_KEY is not set")
+	}
+	s := lambdalabs.Settings{
+		URL: r.o.Getenv("LAMBDA_URL"), Key: key, SSHKey: r.o.Getenv("LOWTIDE_LAMBDALABS_SSH_KEY"), Client: r.client(lambdalabs.Reads), Now: r.o.Now,
+	}
+	if s.URL == "" { // another address is a stand-in, which is in no hurry to refuse
+		s.Pace = lambdalabs.Published()
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	if s.SSHKey == "" {
+		lacks = append(lacks, "LOWTIDE_LAMBDALABS_SSH_KEY")
+	}
+	return made{Provider: lambdalabs.New(s), lacks: lacks}, nil
+}
+
 // credentialNames are the variables by which a person says that there is an AWS account.
 var credentialNames = []string{
 	"AWS_ACCESS_KEY_ID", "AWS_PROFILE", "AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
@@ -373,13 +411,55 @@ func openAlibaba(_ context.Context, r *reader) (made, error) {
 	}
 	var lacks []string
 	s.Boot, lacks = r.boot()
-	for _, n := range []struct {
-		name string
-		has  int
-	}{{"IMAGE", len(s.Images)}, {"VSWITCHES", len(s.Switches)}, {"SECURITY_GROUPS", len(s.Groups)}} {
-		if n.has == 0 {
-			lacks = append(lacks, "LOWTIDE_ALIBABA_"+n.name)
+	lacks = append(lacks, without("LOWTIDE_ALIBABA_", part{"IMAGE", len(s.Images)}, part{"VSWITCHES", len(s.Switches)}, part{"SECURITY_GROUPS", len(s.Groups)})...)
+	return made{Provider: alibaba.New(s), lacks: lacks}, nil
+}
+
+// part is a setting that a launch needs, and how much of it there is.
+type part struct {
+	name string
+	has  int
+}
+
+// without names the settings that are missing.
+func without(prefix string, parts ...part) (lacks []string) {
+	for _, p := range parts {
+		if p.has == 0 {
+			lacks = append(lacks, prefix+p.name)
 		}
 	}
-	return made{Provider: alibaba.New(s), lacks: lacks}, nil
+	return lacks
+}
+
+// regions reads the regions to buy in: of the list, or else of the vendor's own variable.
+func (r *reader) regions(list, one string) []string {
+	if all := r.list(list); len(all) > 0 {
+		return all
+	}
+	return r.list(one)
+}
+
+func openVolcengine(_ context.Context, r *reader) (made, error) {
+	s := volcengine.Settings{
+		Regions: r.regions("LOWTIDE_VOLCENGINE_REGIONS", "VOLCENGINE_REGION"), KeyID: r.o.Getenv("VOLCENGINE_ACCESS_KEY"), Secret: r.o.Getenv("VOLCENGINE_SECRET_KEY"),
+		Token: r.o.Getenv("VOLCENGINE_SESSION_TOKEN"), Endpoint: r.o.Getenv("LOWTIDE_VOLCENGINE_URL"), Currency: fleet.Currency(r.o.Getenv("LOWTIDE_VOLCENGINE_CURRENCY")),
+		Config: r.o.Getenv("LOWTIDE_VOLCENGINE_CONFIG"), Item: r.o.Getenv("LOWTIDE_VOLCENGINE_ITEM"), Images: r.oneOrPairs("LOWTIDE_VOLCENGINE_IMAGE"),
+		Subnets: r.pairs("LOWTIDE_VOLCENGINE_SUBNETS"), Groups: r.oneOrPairs("LOWTIDE_VOLCENGINE_SECURITY_GROUPS"), Disk: r.number("LOWTIDE_VOLCENGINE_DISK", 100),
+		Bandwidth: r.number("LOWTIDE_VOLCENGINE_BANDWIDTH", 0), Client: r.client(volcengine.Reads), Now: r.o.Now,
+	}
+	switch {
+	case s.KeyID == "" || s.Secret == "":
+		return made{}, skip("VOLCENGINE_ACCESS_KEY and VOLCENGINE_SECRET_KEY are not both set")
+	case len(s.Regions) == 0:
+		return made{}, skip("no region: set LOWTIDE_VOLCENGINE_REGIONS, such as cn-beijing")
+	case len(s.Currency) != 0 && len(s.Currency) != 3:
+		r.wrong("LOWTIDE_VOLCENGINE_CURRENCY", "%q: want CNY or USD", s.Currency)
+	}
+	if s.Endpoint == "" { // no limits are published: a cautious pace, also within one look at the market
+		s.PerSecond = 8
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	lacks = append(lacks, without("LOWTIDE_VOLCENGINE_", part{"IMAGE", len(s.Images)}, part{"SUBNETS", len(s.Subnets)}, part{"SECURITY_GROUPS", len(s.Groups)})...)
+	return made{Provider: volcengine.New(s), lacks: lacks}, nil
 }

@@ -40,12 +40,19 @@ func TestWhatALaunchLacksIsSaidAndOffersWorkWithoutIt(t *testing.T) {
 		"VAST_API_KEY": "k", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1",
 		"ALIBABA_CLOUD_ACCESS_KEY_ID": "a", "ALIBABA_CLOUD_ACCESS_KEY_SECRET": "b", "LOWTIDE_ALIBABA_REGIONS": "cn-hangzhou",
 		"LOWTIDE_ALIBABA_VSWITCHES": "cn-hangzhou-i=vsw-1", "LOWTIDE_ALIBABA_SECURITY_GROUPS": "sg-1",
+		"LAMBDA_API_KEY": "k", "VOLCENGINE_ACCESS_KEY": "a", "VOLCENGINE_SECRET_KEY": "b", "VOLCENGINE_REGION": "cn-beijing",
 	})})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if c := find(t, "vast", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_VAST_IMAGE" {
 		t.Errorf("vast: %+v", c)
+	}
+	if c := find(t, "lambdalabs", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_LAMBDALABS_SSH_KEY" {
+		t.Errorf("lambdalabs: %+v", c)
+	}
+	if c := find(t, "volcengine", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_VOLCENGINE_IMAGE, LOWTIDE_VOLCENGINE_SUBNETS, LOWTIDE_VOLCENGINE_SECURITY_GROUPS" {
+		t.Errorf("volcengine: %+v", c)
 	}
 	if c := find(t, "aws", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_AWS_IMAGE" {
 		t.Errorf("aws: %+v", c)

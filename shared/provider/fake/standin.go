@@ -1,6 +1,10 @@
 package fake
 
 import (
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
 	"time"
 
 	"lowtide/shared/market"
@@ -24,4 +28,24 @@ func Places(zones ...string) []market.Trace {
 		out = append(out, market.Trace{Zone: z, Gap: 10 * 365 * 24 * time.Hour, Count: []int{1 << 20}})
 	}
 	return out
+}
+
+var digits = regexp.MustCompile(`\.\d+`)
+
+// Takes checks the parameters of a call against those that it takes, ".#" standing for a number in a name and "!" marking
+// what the call cannot do without: the first that it does not take, and the first that it lacks; "" for none.
+func Takes(known []string, given url.Values) (unknown, lacks string) {
+	names := map[string]bool{}
+	for k := range given {
+		name := digits.ReplaceAllString(k, ".#")
+		if names[name] = true; !slices.Contains(known, name) && !slices.Contains(known, "!"+name) {
+			unknown = k
+		}
+	}
+	for _, k := range known {
+		if name, needed := strings.CutPrefix(k, "!"); needed && !names[name] {
+			return unknown, name
+		}
+	}
+	return unknown, ""
 }

@@ -22,7 +22,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/shopspring/decimal"
@@ -51,11 +50,10 @@ type Settings struct {
 
 // Vast is one account. It implements provider.Provider.
 type Vast struct {
-	s    Settings
-	wire *wire
-
-	mu    sync.Mutex          // search and buy in turn: two buyers of one machine are both told yes
-	taken map[int64]time.Time // asks that were just tried: the search shows them for a while
+	s      Settings
+	wire   *wire
+	buying provider.Turn       // search and buy in turn: two buyers of one machine are both told yes
+	taken  map[int64]time.Time // asks that were just tried: the search shows them for a while; of whoever is buying
 }
 
 const takenFor = 2 * time.Minute
@@ -70,7 +68,7 @@ func New(s Settings) *Vast {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	return &Vast{s: s, wire: newWire(s), taken: map[int64]time.Time{}}
+	return &Vast{s: s, wire: newWire(s), buying: provider.NewTurn(), taken: map[int64]time.Time{}}
 }
 
 // Traits implements provider.Provider.
@@ -235,8 +233,11 @@ func (v *Vast) launch(ctx context.Context, want provider.Request) (none provider
 	if err != nil {
 		return none, err
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	done, err := v.buying.Take(ctx)
+	if err != nil {
+		return none, err
+	}
+	defer done()
 	all, err := v.list(ctx)
 	if err != nil {
 		return none, fmt.Errorf("look for its label: %w", err)
