@@ -65,8 +65,9 @@ type Decision struct {
 // A move from spot that runs must save this share of the expected cost: hazards are estimates.
 const moveMargin = 0.03
 
-// Waiting must save this share against on-demand.
-const waitMargin = 0.001
+// Waiting must save this share against what makes progress: half of the differences that shared tables tell between
+// waiting and riding are off by less.
+const waitMargin = 0.002
 
 // Decide weighs spot in each zone, waiting and on-demand. It solves nothing: where a table is cold, it answers by
 // a safe rule and says so. Every answer is under the guard for Left, Work, Delay and Wake.
@@ -107,7 +108,7 @@ func (t *Tables) decide(ctx context.Context, c Case, get func(context.Context, k
 	}
 	pick := options[0]
 	for _, o := range options { // to wait must gain something: else be done early
-		if pick.Mode == Idle && o.Mode == OnDemand && o.Cost <= pick.Cost*(1+waitMargin) {
+		if pick.Mode == Idle && o.Cost <= pick.Cost*(1+waitMargin) {
 			pick = o
 		}
 	}
