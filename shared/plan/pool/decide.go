@@ -14,6 +14,7 @@ type Zone struct {
 	Name string
 	Memory
 	Price float64 // spot, $/h for the whole gang, above 0
+	Toll  float64 // $, once, to get there; 0 for the zone in use
 }
 
 // Case is a job at any moment, with no grid: times in seconds, prices in $/h for the whole gang.
@@ -26,6 +27,7 @@ type Case struct {
 	Mode     Mode    // what runs
 	Zone     int     // in use, an index of Zones, if Mode is Spot
 	OnDemand float64 // price of the best fall-back that is sure to be had, above 0
+	Toll     float64 // $, once, to get there
 	Zones    []Zone
 }
 
@@ -180,7 +182,7 @@ func (c Case) options(ctx context.Context, v View, get func(context.Context, key
 		if err != nil {
 			return nil, err
 		}
-		wait, demand = math.Min(wait, w.wait*unit), math.Min(demand, w.onDemand*unit)
+		wait, demand = math.Min(wait, w.wait*unit+zone.Toll), math.Min(demand, w.onDemand*unit+zone.Toll) // it may go on there
 		if len(c.Zones) == 0 || !zone.Up {
 			continue
 		}
@@ -188,8 +190,10 @@ func (c Case) options(ctx context.Context, v View, get func(context.Context, key
 		if v.Mode == Spot && z == c.Zone {
 			cost = w.stay
 		}
-		options = append(options, Option{Choice{Spot, z}, zone.Name, cost * unit})
+		options = append(options, Option{Choice{Spot, z}, zone.Name, cost*unit + c.toll(v, Choice{Spot, z})})
 	}
+	demand = math.Min(demand, c.OnDemand*(c.Work+c.warm(v, Choice{OnDemand, -1}))/3600) // to the end
+	demand += c.toll(v, Choice{OnDemand, -1})
 	options = append(options, Option{Choice{Idle, -1}, "", wait}, Option{Choice{OnDemand, -1}, "", demand})
 	c.relay(v, options)
 	for i := range options {
@@ -199,6 +203,25 @@ func (c Case) options(ctx context.Context, v View, get func(context.Context, key
 	}
 	slices.SortStableFunc(options, func(a, b Option) int { return cmp.Compare(a.Cost, b.Cost) })
 	return options, nil
+}
+
+// warm is the warm-up that a choice still has ahead.
+func (c Case) warm(v View, x Choice) float64 {
+	if x == v.Stay() {
+		return c.Warmup
+	}
+	return c.Delay
+}
+
+// toll is what a choice costs once.
+func (c Case) toll(v View, x Choice) float64 {
+	switch {
+	case x == v.Stay():
+		return 0
+	case x.Mode == Spot:
+		return c.Zones[x.Zone].Toll
+	}
+	return c.Toll
 }
 
 // relay lowers the price of spot in a zone, whose own tables know no other zone: ride it for its expected life,
@@ -219,12 +242,9 @@ func (c Case) relay(v View, options []Option) {
 				rest = math.Min(rest, other.Cost)
 			}
 		}
-		warm := c.Delay
-		if v.Mode == Spot && o.Choice == v.Stay() {
-			warm = c.Warmup
-		}
+		warm := c.warm(v, o.Choice)
 		ride := c.Zones[o.Choice.Zone].Life(c.Work + warm)
-		lowered[i] = math.Min(o.Cost, c.Zones[o.Choice.Zone].Price*ride/3600+rest*math.Max(0, c.Work-math.Max(0, ride-warm))/c.Work)
+		lowered[i] = math.Min(o.Cost, c.Zones[o.Choice.Zone].Price*ride/3600+rest*math.Max(0, c.Work-math.Max(0, ride-warm))/c.Work+c.toll(v, o.Choice))
 	}
 	for i := range options {
 		options[i].Cost = lowered[i]
