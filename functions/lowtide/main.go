@@ -96,6 +96,7 @@ func root() *cobra.Command {
 		simulate.Command(),
 		cloudCommand(),
 		offersCommand(),
+		trialCommand(),
 		relayCommand(),
 		natsCommand(),
 		checkpointsCommand(),
