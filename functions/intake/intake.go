@@ -26,9 +26,6 @@ import (
 // MaxBytes is the largest workload file.
 const MaxBytes = 1 << 20
 
-// maxGPUs is the most that one machine on sale anywhere has; 16 is p2.16xlarge and Alibaba's largest.
-const maxGPUs = 16
-
 // file is the workload file; the README explains it field by field.
 type file struct {
 	Name               string            `yaml:"name"`
@@ -156,6 +153,9 @@ func parse(b []byte, now time.Time) (Asked, error) {
 		return Asked{}, err
 	}
 	s, err := f.spec(now)
+	if err == nil {
+		err = s.Check(now)
+	}
 	return Asked{Spec: s, Workdir: f.Workdir, border: f.Border}, err
 }
 
@@ -336,7 +336,7 @@ func positive(s string) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a duration; write 4h or 30m", s)
 	}
-	if d <= 0 || d > 10*365*24*time.Hour {
+	if d <= 0 || d > fleet.FarAway {
 		return 0, fmt.Errorf("%s is not above 0 and at most ten years", s)
 	}
 	return d, nil
@@ -351,6 +351,9 @@ func deadline(s string, now time.Time) (time.Time, error) {
 			return time.Time{}, fmt.Errorf("%q is neither a time such as 2026-12-01T08:00:00+08:00 nor a duration such as 6h", s)
 		}
 		at = now.Add(d)
+	}
+	if at.After(now.Add(fleet.FarAway)) {
+		return time.Time{}, fmt.Errorf("%s is more than ten years away", s)
 	}
 	if !at.After(now) {
 		return time.Time{}, fmt.Errorf("%s is in the past; give a time after %s", s, now.Format(time.RFC3339))

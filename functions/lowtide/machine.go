@@ -126,7 +126,7 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		deps.Meter = use
 	}
 	if s.Metadata != "" {
-		deps.Watch = agent.Endpoint{URL: s.Metadata, Token: s.MetadataToken}
+		deps.Watch = agent.Endpoint{URL: s.Metadata, Token: s.MetadataToken, Self: s.ID}
 	}
 	if u := os.Getenv("LOWTIDE_METADATA_URL"); u != "" { // of the fake cloud
 		deps.Power = &powerOff{url: u + "/poweroff"}

@@ -238,6 +238,7 @@ type deck struct {
 	lost  bool            // the store is empty, and should not be
 	over  <-chan struct{} // closed when it stops, by itself too
 	all   sync.WaitGroup
+	once  sync.Once
 	err   error
 }
 
@@ -332,11 +333,11 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	}
 	d.all.Go(func() {
 		if err := d.host.Serve(ctx, functions...); err != nil {
-			d.err = err
-			d.stop()
+			d.fault(err)
 		}
 	})
 	d.all.Go(func() { d.tick(ctx, 30*time.Second) })
+	d.all.Go(func() { d.guard(ctx) })
 	d.all.Go(func() { d.notices(ctx) })
 	if err = d.handSecrets(ctx, dir); err != nil {
 		return nil, err
@@ -347,6 +348,34 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	return d, address{
 		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Key: key, Policy: d.policy,
 	}.write(f.state)
+}
+
+// guard stops all when nothing can be stored any more: a lowtide that hears and decides nothing must not look as if it ran.
+// A server whose disk was full for a moment refuses a stream's writes from then on, until it is started anew.
+func (d *deck) guard(ctx context.Context) {
+	const every = 30 * time.Second // of the market, between two ticks
+	overdue := 0                   // looks, not time: this process itself may have been stopped for an hour
+	for wait(ctx, time.Second); ctx.Err() == nil; wait(ctx, time.Second) {
+		if time.Since(time.Unix(0, d.stored.Load())) < 2*d.clock.Real(every)+time.Second {
+			overdue = 0
+		} else {
+			overdue++
+		}
+		err := d.server.Healthy()
+		if err == nil && overdue > 15 {
+			err = errors.New("NATS stores nothing any more (was the disk full? it says why above)")
+		}
+		if err != nil {
+			d.fault(fmt.Errorf("%w; nothing is decided any more, and machines go on until their lease ends: make room and start lowtide again", err))
+			return
+		}
+	}
+}
+
+// fault stops everything, and is remembered as the reason if it is the first.
+func (d *deck) fault(err error) {
+	d.once.Do(func() { d.err = err })
+	d.stop()
 }
 
 // storeLost says that a directory that was used before has no fleet any more. A decider saves its fleet at its first fact.
@@ -552,7 +581,10 @@ func daemon(ctx context.Context, out io.Writer, f runFlags) error {
 	<-d.over
 	err = d.why()
 	d.farewell(out, f.state)
-	return err
+	if err != nil {
+		return failed("%w", err)
+	}
+	return nil
 }
 
 // farewell says what goes on without lowtide, and what that costs.

@@ -118,6 +118,16 @@ func (d *Decider) fold(ev events.Event) {
 // submitted accepts a workload or says why not. A name is used once: its checkpoints lie under it.
 func (d *Decider) submitted(id string, s fleet.Spec) {
 	f := d.state
+	why := ""
+	if err := s.Check(f.Now); err != nil {
+		why = err.Error()
+	} else if d.size > stateRoom {
+		why = fmt.Sprintf("the fleet's state is full (%d bytes of %d): withdraw what has ended, or use another fleet", d.size, stateRoom)
+	}
+	if why != "" {
+		d.announce(events.WorkloadRefused{Workload: s.Name, Asked: id, Why: why})
+		return
+	}
 	if old := f.Workloads[s.Name]; old != nil {
 		switch {
 		case old.Phase == fleet.Refused: // it may be asked for anew
@@ -178,6 +188,9 @@ func (d *Decider) changed(id string, e events.WorkloadChanged) {
 // broken says why a stricter deadline or budget cannot be promised for the work that is left; "" promises it. What is
 // easier to keep than before is not looked at: lowtide may be late already.
 func (d *Decider) broken(w *fleet.Workload, s fleet.Spec) string {
+	if err := s.Check(d.state.Now); err != nil {
+		return err.Error()
+	}
 	old, left := *w.Spec, s
 	if !old.Deadline.IsZero() && !s.Deadline.Before(old.Deadline) {
 		left.Deadline = time.Time{}
@@ -303,6 +316,9 @@ func (d *Decider) ended(name, id string, at time.Time, why string) {
 		if p := f.Plans[m.Plan]; p != nil && p.Action == fleet.Launch {
 			return // the purchase is still to be told; its price with it
 		}
+	}
+	if m.Doomed() && m.EndsBy.Before(at) {
+		at = later(m.EndsBy, m.Bought) // the cloud took it then; we only looked later
 	}
 	m.Phase, m.Gone = fleet.Ended, at
 	m.Cause = cmp.Or(m.Cause, why)

@@ -1,11 +1,9 @@
 package vast
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -218,20 +216,10 @@ func (w *wire) destroy(ctx context.Context, id int64) error {
 
 // call makes one request.
 func (w *wire) call(ctx context.Context, turn *rate.Limiter, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
-		}
-		body = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, w.base+path, body)
+	req, err := provider.JSON(ctx, method, w.base+path, in)
 	if err != nil {
-		return fmt.Errorf("%w: the address of the market is not a URL", provider.ErrInvalid)
+		return err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
 	if w.key != "" {
 		req.Header.Set("Authorization", "Bearer "+w.key)
 	} else if !strings.HasSuffix(path, "/bundles/") {
