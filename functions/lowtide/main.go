@@ -84,6 +84,7 @@ func root() *cobra.Command {
 		runCommand(),
 		submitCommand(),
 		schemaCommand(),
+		doctorCommand(),
 		statusCommand(),
 		eventsCommand(),
 		logsCommand(),
