@@ -477,6 +477,12 @@ func pauseCommand() *cobra.Command {
 	})
 }
 
+func keepCommand() *cobra.Command {
+	return sayCommand("keep", "Leave a workload as it is for a day, however idle it is", func(w string) events.Fact {
+		return events.WorkloadKept{Workload: w, By: user()}
+	})
+}
+
 func resumeCommand() *cobra.Command {
 	cmd := sayCommand("resume", "End a pause; without a workload, let lowtide buy again after a panic or an alarm", func(w string) events.Fact {
 		return events.WorkloadResumed{Workload: w, By: user()}

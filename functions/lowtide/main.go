@@ -78,6 +78,7 @@ func root() *cobra.Command {
 		planCommand(),
 		pauseCommand(),
 		resumeCommand(),
+		keepCommand(),
 		panicCommand(),
 		simulate.Command(),
 		cloudCommand(),
