@@ -57,6 +57,7 @@ var kinds = func() map[Kind]reflect.Type {
 		WorkloadWarned{},
 		WorkloadKept{},
 		ApprovalRefused{},
+		ChangeRefused{},
 		CheckpointAsked{},
 		SilenceSet{},
 		ChannelFailed{},
@@ -133,6 +134,14 @@ type WorkloadChanged struct {
 	Autonomy fleet.Autonomy           `json:"autonomy,omitempty"`
 }
 
+// Done says that a workload is as the change wants it.
+func (f WorkloadChanged) Done(s fleet.Spec) bool {
+	budget, asked := f.Budget.Get()
+	has, _ := s.Budget.Get()
+	return (f.Autonomy == "" || f.Autonomy == s.Autonomy) && (f.Deadline.IsZero() || f.Deadline.Equal(s.Deadline)) &&
+		(!asked || has.Currency == budget.Currency && has.Amount.Equal(budget.Amount))
+}
+
 // WorkloadWithdrawn asks to save, stop and forget a workload.
 type WorkloadWithdrawn struct {
 	Workload string `json:"workload"`
@@ -154,10 +163,12 @@ type WorkloadResumed struct {
 // WorkloadAccepted is a promise: the worst case, all on demand, fits deadline and budget.
 type WorkloadAccepted struct {
 	Workload string                   `json:"workload"`
+	Asked    string                   `json:"asked,omitempty"`   // id of the event that asked for it
 	Worst    fleet.Money              `json:"worst"`             // committed
 	Baseline fleet.Money              `json:"baseline,omitzero"` // the work on demand from the first second, without any start-up
 	Budget   fleet.Maybe[fleet.Money] `json:"budget,omitzero"`
 	Bound    fleet.Money              `json:"bound"`             // the bill if the control plane dies for ever right after the next purchase
+	Unbooted fleet.Money              `json:"unbooted,omitzero"` // the same for a machine that never boots: until its hard end, where the cloud keeps it
 	Finish   time.Time                `json:"finish"`            // when it ends at the latest, all on demand from now
 	Deadline time.Time                `json:"deadline,omitzero"` // promised
 }
@@ -165,6 +176,7 @@ type WorkloadAccepted struct {
 // WorkloadRefused says why a workload cannot be promised.
 type WorkloadRefused struct {
 	Workload string `json:"workload"`
+	Asked    string `json:"asked,omitempty"` // id of the event that asked for it: a name may be asked for again
 	Why      string `json:"why"`
 }
 
@@ -295,7 +307,7 @@ type MachineHeard struct {
 	Run      fleet.Run      `json:"run,omitzero"`
 	Workload string         `json:"workload,omitempty"`
 	Saved    fleet.Manifest `json:"saved,omitzero"` // newest durable checkpoint of this run
-	Busy     string         `json:"busy,omitempty"` // benchmark, restore, save
+	Busy     string         `json:"busy,omitempty"` // benchmark, restore, setup, save
 	Result   string         `json:"result,omitempty"`
 	Lease    time.Time      `json:"lease,omitzero"` // when the machine ends itself without contact
 }
@@ -314,7 +326,7 @@ type WorkloadStarted struct {
 	Epoch    uint64        `json:"epoch"`
 	From     string        `json:"from,omitempty"` // manifest restored
 	Step     int64         `json:"step"`
-	Restore  time.Duration `json:"restore,omitempty"`
+	Restore  time.Duration `json:"restore,omitempty"` // with the code and the setup
 }
 
 // WorkloadProgressed is said at most once a minute.
@@ -386,6 +398,14 @@ type BenchmarkFinished struct {
 	Causes  []string      `json:"causes,omitempty"`
 	Ran     string        `json:"ran,omitempty"`   // podman, docker, nerdctl; process: not in a container
 	Error   string        `json:"error,omitempty"` // the runner could not run
+
+	Framework *Framework `json:"framework,omitempty"` // the workload's own check, which runs on what has passed; nil: it has none
+}
+
+// Framework is how a workload's own check of a machine ended.
+type Framework struct {
+	Code int    `json:"code"`           // exit status; -1: it did not come to one
+	Tail string `json:"tail,omitempty"` // last lines of what it printed, if it failed
 }
 
 // Device is one GPU (or CPU) as measured.
@@ -410,6 +430,9 @@ type InstanceVerified struct {
 
 	Took time.Duration `json:"took,omitempty"` // from the order to the answer: what the gate cost, at the machine's price
 }
+
+// CauseFramework begins the cause of a rejection by the workload's own check.
+const CauseFramework = "framework"
 
 // InstanceRejected says that a machine is not what was paid for.
 type InstanceRejected struct {

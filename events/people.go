@@ -22,6 +22,19 @@ func (ApprovalRefused) Kind() Kind { return "approval.refused" }
 // Key is whom it is about.
 func (f ApprovalRefused) Key() string { return keyOf(f.Plan) }
 
+// ChangeRefused says that a change of a workload was not made, and why: nothing of it counts.
+type ChangeRefused struct {
+	Workload string `json:"workload"`
+	Change   string `json:"change"` // id of the event that asked for it
+	Why      string `json:"why"`
+}
+
+// Kind is change.refused.
+func (ChangeRefused) Kind() Kind { return "change.refused" }
+
+// Key is whom it is about.
+func (f ChangeRefused) Key() string { return keyOf(f.Workload) }
+
 // CheckpointAsked asks for a checkpoint now; the workload goes on.
 type CheckpointAsked struct {
 	Workload string `json:"workload"`

@@ -27,6 +27,7 @@ import (
 
 	"lowtide/events"
 	"lowtide/functions/lowtide/nats/accounts"
+	"lowtide/functions/lowtide/nats/natstest"
 	"lowtide/functions/lowtide/relay"
 	"lowtide/shared/bus"
 	"lowtide/shared/fleet"
@@ -66,7 +67,7 @@ func newSite(t testing.TB, files ...string) *site {
 	certificates(t, s.dir)
 	ports := map[string]string{}
 	for i := range files {
-		ports[fmt.Sprintf("nats-%d.lowtide.internal:6222", i+1)] = fmt.Sprint("127.0.0.1:", freePort(t))
+		ports[fmt.Sprintf("nats-%d.lowtide.internal:6222", i+1)] = fmt.Sprint("127.0.0.1:", natstest.Port(t))
 	}
 	for i, f := range files {
 		more := map[string]string{"0.0.0.0:6222": ports[fmt.Sprintf("nats-%d.lowtide.internal:6222", i+1)]}

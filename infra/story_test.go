@@ -18,6 +18,7 @@ import (
 
 	"lowtide/events"
 	"lowtide/functions/lowtide/nats/accounts"
+	"lowtide/functions/lowtide/nats/natstest"
 	"lowtide/functions/lowtide/trainer"
 	"lowtide/shared/bus"
 	"lowtide/shared/fn"
@@ -95,7 +96,7 @@ func deploy(t *testing.T, replicas int, files ...string) *deployment {
 	if err != nil {
 		t.Fatal(err)
 	}
-	door := fmt.Sprint("127.0.0.1:", freePort(t))
+	door := fmt.Sprint("127.0.0.1:", natstest.Port(t))
 	var targets []string
 	for _, logical := range []string{"Notices", "Rebalance", "Verify", "Prices", "Census", "Provision", "Ledger", "Intake", "Clock"} {
 		name := strings.ToLower(logical)

@@ -20,6 +20,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"lowtide/functions/lowtide/nats/natstest"
 )
 
 // The tests of this package need sam, cfn-lint and moto (requirements.txt, in a virtual environment that LOWTIDE_VENV names)
@@ -138,16 +140,6 @@ func lowtide(t testing.TB) string {
 	}), "lowtide")
 }
 
-func freePort(t testing.TB) int {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().(*net.TCPAddr).Port
-}
-
 // process is a program with all that it starts.
 type process struct {
 	cmd *exec.Cmd
@@ -200,7 +192,7 @@ type emulated struct {
 // emulate starts a function that sam built.
 func emulate(t testing.TB, build, logical string, env ...string) *emulated {
 	t.Helper()
-	door, api := freePort(t), freePort(t)
+	door, api := natstest.Port(t), natstest.Port(t)
 	env = append(env, "AWS_LAMBDA_FUNCTION_TIMEOUT=30", "AWS_REGION=us-east-1", "AWS_LAMBDA_FUNCTION_NAME="+logical)
 	p := start(t, env, rie(t), "--runtime-interface-emulator-address", fmt.Sprint("127.0.0.1:", door),
 		"--runtime-api-address", fmt.Sprint("127.0.0.1:", api), filepath.Join(build, logical, "bootstrap"))

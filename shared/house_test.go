@@ -120,7 +120,7 @@ var homes = map[string][]string{
 	"github.com/aws/aws-lambda-go":    {"shared/fn"},
 	"gocloud.dev/":                    {"shared/checkpoint", "functions/lowtide"},
 	"gonum.org/":                      {"functions/lowtide", "benchrunner"},
-	"github.com/aws/aws-sdk-go-v2":    {"shared/provider/aws", "shared/checkpoint", "shared/fn/lambda", "functions/lowtide/relay"},
+	"github.com/aws/aws-sdk-go-v2":    {"shared/provider/aws", "shared/checkpoint", "shared/fn/lambda", "functions/lowtide/relay", "functions/lowtide/secrets"},
 	"github.com/slack-go/":            {"functions/notify", "functions/chatops"},
 	"cel.dev/":                        {"functions/rules"},
 	"github.com/netresearch/go-cron":  {"functions/rules"},

@@ -17,9 +17,9 @@
 // It does not decide what runs where, and it judges no benchmark. It has no thread of its own for deciding: Order and
 // Tick do it, and the long work they begin is collected by the next Tick.
 //
-//	order ──► on disk ──► benchmark ──► restore ──► start ──► running ──► stopped
-//	                                                             │   └──► finished, failed
-//	                               periodic checkpoints ─────────┴──► durable, one upload at a time, newest first
+//	order ──► on disk ──► benchmark ──► restore ──► setup ──► start ──► running ──► stopped
+//	                                                                       │   └──► finished, failed
+//	                                         periodic checkpoints ─────────┴──► durable, one upload at a time, newest first
 package agent
 
 import (
@@ -97,6 +97,11 @@ type Deps struct {
 	// Log keeps what the workload printed where it outlives the machine; last: the process is gone, and the run's end is told
 	// when it returns. An error only means that it is tried again, or that the log ends early. Nil keeps nothing.
 	Log func(ctx context.Context, workload string, epoch uint64, last bool) error
+	// Code fetches the workload's packed directory by its hash; ErrDamaged if there is none. Nil: there is never one.
+	Code func(ctx context.Context, workload, sum string) ([]byte, error)
+	// Secrets asks for what the workload refers to, by the variables that it finds them in; ErrNoSecrets if that is for good.
+	// Nil: nobody can be asked.
+	Secrets func(ctx context.Context, workload string) (map[string]string, error)
 	// Spawn runs long work beside the agent; nil runs a goroutine. Simulations run it at once, or when they like.
 	Spawn func(func())
 }
@@ -106,14 +111,16 @@ type Agent struct {
 	cfg  Config
 	deps Deps
 
-	mu      sync.Mutex
-	memo    memo // what must outlive the process
-	written memo // as it is on disk
-	now     time.Time
-	began   time.Time // first Tick
-	live    Status    // the process as last seen
-	seen    bool      // live is known
-	trouble error     // to be returned by a Tick that has nothing to say
+	mu        sync.Mutex
+	memo      memo // what must outlive the process
+	written   memo // as it is on disk
+	now       time.Time
+	began     time.Time // first Tick
+	live      Status    // the process as last seen
+	seen      bool      // live is known
+	wrongAt   time.Time // since when live.Wrong is what it is
+	wrongTold string    // the last that was told
+	trouble   error     // to be returned by a Tick that has nothing to say
 
 	out    []events.Event // to be said by the call that is running
 	again  bool           // the order was said again
@@ -127,6 +134,8 @@ type Agent struct {
 	progressAt time.Time // of the next workload.progressed
 	progressed int64
 	place      place
+	known      known
+	blindAt    time.Time // since when the end waits for secrets
 	signal     signals
 	upload     upload
 	saves      measures
@@ -285,6 +294,7 @@ func (a *Agent) round(ctx context.Context) error {
 	a.watch()
 	a.measure()
 	a.touch()
+	a.veil()
 	if err := a.follow(ctx); err != nil {
 		return err
 	}
@@ -300,8 +310,18 @@ func (a *Agent) look(ctx context.Context) {
 		a.seen = false
 		return
 	}
+	if st.Wrong != a.live.Wrong {
+		a.wrongAt = a.now
+	}
 	a.live, a.seen = st, true
+	if st.Wrong != "" && a.wrongTold != st.Wrong && a.now.Sub(a.wrongAt) >= wrongFor {
+		a.wrongTold = st.Wrong
+		a.say(events.CheckpointFailed{Workload: a.memo.Run.Workload, Machine: a.cfg.Machine, Epoch: st.Epoch, Why: a.mask(st.Wrong)})
+	}
 }
+
+// wrongFor is how long a wrong mark stands before it is told: a job may have dropped what the next mark replaces.
+const wrongFor = 10 * time.Second
 
 // readNewest asks for the newest order until it is answered, so that an old one on the disk is not acted on.
 func (a *Agent) readNewest() {

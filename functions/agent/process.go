@@ -28,6 +28,8 @@ import (
 //	ckpt/<epoch>/  LOWTIDE_CKPT_DIR: LISTENING, READY, PROGRESS, RESULT and the job's checkpoints; restored/ in it is
 //	               what the run starts from
 //	deadline/<epoch>  LOWTIDE_DEADLINE
+//	code/<sha256>/    the workload's directory, in which setup and run are started
+//	setup/            another holder's, of the setup; done in it says which one has succeeded here
 //
 // The job reads LOWTIDE_CKPT_DIR, LOWTIDE_DEADLINE, LOWTIDE_RESTORED (the restored checkpoint; unset: begin anew),
 // LOWTIDE_WORKLOAD, LOWTIDE_EPOCH and LOWTIDE_SAVE_EVERY (seconds on the wall; unset: as it likes). It may write
@@ -42,6 +44,9 @@ type Processes struct {
 // NewProcesses runs workloads below dir. env is what they inherit besides their own; the agent's own settings and
 // credentials, everything named LOWTIDE_, are left out of it.
 func NewProcesses(dir string, clock fn.Clock, env []string) *Processes {
+	if whole, err := filepath.Abs(dir); err == nil { // containers see it under the same name
+		dir = whole
+	}
 	p := &Processes{dir: dir, clock: clock}
 	for _, e := range env {
 		if !strings.HasPrefix(e, "LOWTIDE_") {
@@ -98,11 +103,7 @@ func (p *Processes) Start(_ context.Context, c Command) error {
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.MkdirAll(filepath.Dir(p.deadline(c.Epoch)), 0o755)); err != nil {
 		return err
 	}
-	env := append([]string{}, p.env...)
-	for name, value := range c.Env {
-		env = append(env, name+"="+value)
-	}
-	env = append(env, // last, so that they win
+	env := append(p.environ(c), // last, so that they win
 		"LOWTIDE_CKPT_DIR="+dir, "LOWTIDE_DEADLINE="+p.deadline(c.Epoch),
 		"LOWTIDE_WORKLOAD="+c.Workload, "LOWTIDE_EPOCH="+strconv.FormatUint(c.Epoch, 10))
 	if c.Restored != "" {
@@ -111,7 +112,11 @@ func (p *Processes) Start(_ context.Context, c Command) error {
 	if c.SaveEvery > 0 {
 		env = append(env, fmt.Sprintf("LOWTIDE_SAVE_EVERY=%g", p.clock.Real(c.SaveEvery).Seconds()))
 	}
-	_, err := holder.Start(p.run(), c.Run, env, int64(c.Epoch))
+	b := p.boxOfRun(c)
+	if err := p.noted(b); err != nil {
+		return err
+	}
+	_, err := holder.Start(p.run(), b.command(c.Run, prepared(c)), env, int64(c.Epoch))
 	return err
 }
 
@@ -127,7 +132,7 @@ func (p *Processes) Status(context.Context) (Status, error) {
 	if readMarker(dir, "PROGRESS", &told) == nil {
 		st.Step, st.Of = told.Step, told.Of
 	}
-	if st.Newest = p.newest(dir); st.Newest != nil {
+	if st.Newest, st.Wrong = p.newest(dir); st.Newest != nil {
 		st.Step = max(st.Step, st.Newest.Step)
 	}
 	_, err = os.Stat(filepath.Join(dir, "LISTENING"))
@@ -146,26 +151,31 @@ func (p *Processes) Status(context.Context) (Status, error) {
 	if s.Phase == holder.Lost && st.Result != "" {
 		st.Code = 0 // nobody saw its end, but it wrote its result as the last thing
 	}
-	st.Tail = p.tail()
+	st.Tail = tailOf(filepath.Join(p.run(), "log"))
 	return st, nil
 }
 
-// newest is the checkpoint that READY names, if it is there.
-func (p *Processes) newest(dir string) *Local {
+// newest is the checkpoint that READY names, or what is wrong with that; neither where there is no READY.
+func (p *Processes) newest(dir string) (l *Local, wrong string) {
 	var ready struct {
 		Path string
 		Step int64
 	}
-	if readMarker(dir, "READY", &ready) != nil || ready.Path == "" {
-		return nil
+	switch err := readMarker(dir, "READY", &ready); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, ""
+	case err != nil:
+		return nil, fmt.Sprintf("READY cannot be read: %v; want {\"path\": …, \"step\": …}", err)
+	case ready.Path == "":
+		return nil, "READY names no path; want {\"path\": …, \"step\": …}"
 	}
-	l := Local{Path: ready.Path, Step: ready.Step}
+	l = &Local{Path: ready.Path, Step: ready.Step}
 	if !filepath.IsAbs(l.Path) {
 		l.Path = filepath.Join(dir, l.Path)
 	}
 	if p.sized.Path == l.Path && p.sized.Step == l.Step {
 		l.Bytes = p.sized.Bytes
-		return &l
+		return l, ""
 	}
 	err := filepath.WalkDir(l.Path, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil {
@@ -177,10 +187,10 @@ func (p *Processes) newest(dir string) *Local {
 		return nil
 	})
 	if err != nil {
-		return nil // dropped by the job since; a newer one follows
+		return nil, fmt.Sprintf("READY names %s, which is not there: %v", ready.Path, err) // or was dropped since, and a newer one follows
 	}
-	p.sized = l
-	return &l
+	p.sized = *l
+	return l, ""
 }
 
 // Save writes the deadline and signals the job if it listens.
@@ -200,16 +210,23 @@ func (p *Processes) Save(_ context.Context, by time.Time) error {
 	return err
 }
 
-// Stop ends the job: SIGTERM to it, or at once SIGKILL to its whole process group.
+// Stop ends the job: SIGTERM to it, or at once SIGKILL to its whole process group, and to its setup's.
 func (p *Processes) Stop(ctx context.Context, atOnce bool) error {
 	s, err := holder.Find(p.run())
-	if err != nil || s.Phase == holder.None {
+	if err != nil {
 		return err
 	}
 	if atOnce {
-		ctx, cancel := context.WithTimeout(ctx, killTimeout)
-		defer cancel()
-		return s.Kill(ctx)
+		setup, err := holder.Find(p.setup())
+		if err == nil {
+			err = kill(ctx, setup)
+		}
+		err = errors.Join(err, kill(ctx, s))
+		p.killBoxes()
+		return err
+	}
+	if s.Phase == holder.None {
+		return nil
 	}
 	if err := s.Signal(syscall.SIGTERM); !errors.Is(err, holder.ErrNotRunning) {
 		return err
@@ -217,18 +234,19 @@ func (p *Processes) Stop(ctx context.Context, atOnce bool) error {
 	return nil
 }
 
-// tail is the end of the log.
-func (p *Processes) tail() string {
-	f, err := os.Open(filepath.Join(p.run(), "log"))
+// readEnd is the end of a file.
+func readEnd(name string, most int64) ([]byte, error) {
+	f, err := os.Open(name)
 	if err != nil {
-		return ""
+		return nil, err
 	}
 	defer f.Close()
-	if info, err := f.Stat(); err == nil && info.Size() > 4*tailBytes {
-		_, _ = f.Seek(-4*tailBytes, io.SeekEnd)
+	if info, err := f.Stat(); err == nil && info.Size() > most {
+		if _, err := f.Seek(-most, io.SeekEnd); err != nil {
+			return nil, err
+		}
 	}
-	b, _ := io.ReadAll(f)
-	return tail(string(b))
+	return io.ReadAll(f)
 }
 
 // result is what the job says it made.

@@ -56,7 +56,8 @@ func (a *Agent) begin() error {
 	a.signal, a.upload = signals{}, upload{}
 	a.saves = measures{} // of another workload, perhaps
 	a.dirty = true
-	a.place, a.startAt = place{}, time.Time{}
+	a.place, a.startAt, a.blindAt = place{}, time.Time{}, time.Time{}
+	a.known = known{}
 	a.work.drop("restore")
 	a.work.drop("save")
 	a.work.begun++ // one more round
@@ -79,7 +80,7 @@ func (a *Agent) starting(ctx context.Context) error {
 		return a.clear(ctx)
 	}
 	if want, _ := a.wantsEnd(); want {
-		return a.over(fleet.RunStopped)
+		return a.forgo(ctx)
 	}
 	if a.work.busy("restore") || a.now.Before(a.startAt) || !a.mayBegin() {
 		return nil
@@ -87,17 +88,33 @@ func (a *Agent) starting(ctx context.Context) error {
 	if a.place.epoch != r.Epoch {
 		return a.restore(ctx)
 	}
+	c := Command{
+		Workload: r.Workload, Epoch: r.Epoch, Run: r.Start.Run, Env: r.Start.Env, SaveEvery: r.Start.SaveEvery, Restored: a.place.dir,
+		Dir: a.place.code, Setup: r.Start.Kit.Setup, Secrets: a.known.values, Image: r.Start.Kit.Image, Data: r.Start.Kit.Data.URL,
+	}
+	if ready, err := a.setUp(ctx, c); err != nil || !ready {
+		return err
+	}
+	r.Restore += a.now.Sub(a.place.at)
 	if err := a.keep(); err != nil { // the next agent must know from where, if this one dies after Start
 		return err
 	}
-	err := a.deps.Runner.Start(ctx, Command{
-		Workload: r.Workload, Epoch: r.Epoch, Run: r.Start.Run, Env: r.Start.Env, SaveEvery: r.Start.SaveEvery, Restored: a.place.dir,
-	})
-	if err != nil {
+	if err := a.deps.Runner.Start(ctx, c); err != nil {
 		r.Why, r.Code = a.mask(fmt.Sprintf("start %s: %v", first(r.Start.Run), err)), -1
 		return a.over(fleet.RunFailed)
 	}
 	return a.started()
+}
+
+// forgo ends a run that has not started.
+func (a *Agent) forgo(ctx context.Context) error {
+	if len(a.memo.Run.Start.Kit.Setup) > 0 {
+		if err := a.deps.Runner.Stop(ctx, true); err != nil {
+			a.trouble = errors.Join(a.trouble, fmt.Errorf("end the setup: %w", err))
+			return nil
+		}
+	}
+	return a.over(fleet.RunStopped)
 }
 
 // clear ends a process of an earlier epoch that should not be there: one run at a time.
@@ -115,11 +132,15 @@ func (a *Agent) clear(ctx context.Context) error {
 type place struct {
 	epoch uint64
 	dir   string // "": nothing was to be restored
+	code  string // directory of the workload's code; "": it brings none
+	at    time.Time
 }
 
 // restored is what came of a restore.
 type restored struct {
 	dir      string
+	code     string
+	secrets  map[string]string
 	manifest fleet.Manifest
 	from     string
 	damage   string
@@ -171,8 +192,17 @@ func (a *Agent) fetch(ctx context.Context, r run, dir string) restored {
 		got.err, got.final = fmt.Errorf("no checkpoint to start from: %s", got.damage), true
 		return got
 	}
-	err := a.deps.Saver.Begin(ctx, r.Workload, r.Epoch, got.from)
-	got.err, got.final = err, errors.Is(err, ErrStale)
+	if got.err = a.deps.Saver.Begin(ctx, r.Workload, r.Epoch, got.from); got.err != nil {
+		got.final = errors.Is(got.err, ErrStale)
+		return got
+	}
+	if got.code, got.err = a.code(ctx, r); got.err != nil {
+		got.err, got.final = fmt.Errorf("the workload's directory: %w", got.err), errors.Is(got.err, ErrDamaged)
+		return got
+	}
+	if got.secrets, got.err = a.secrets(ctx, r); got.err != nil {
+		got.final = errors.Is(got.err, ErrNoSecrets)
+	}
 	return got
 }
 
@@ -200,7 +230,7 @@ func (a *Agent) fetched(epoch uint64, began time.Time, got restored) {
 	}
 	r.From, r.FromStep, r.Step = got.from, got.manifest.Step, got.manifest.Step
 	r.Restore = a.now.Sub(began)
-	a.place = place{epoch, got.dir}
+	a.place, a.known = place{epoch, got.dir, got.code, a.now}, known{epoch, got.secrets}
 }
 
 // started notes that the process is on record.
@@ -228,7 +258,9 @@ func (a *Agent) running(ctx context.Context) error {
 		return a.vanished(ctx)
 	}
 	a.progress()
-	a.log()
+	if a.live.Alive {
+		a.log()
+	}
 	want, e := a.wantsEnd()
 	if a.live.Alive && want {
 		if err := a.wind(ctx, e); err != nil {
@@ -282,7 +314,7 @@ func (a *Agent) conclude(e end) error {
 			return nil // the upload goes on, or is tried again
 		}
 	}
-	if a.lastLog(e) {
+	if a.blind(e) || a.lastLog(e) {
 		return nil
 	}
 	r.Code, r.Result = a.live.Code, a.live.Result
@@ -290,7 +322,7 @@ func (a *Agent) conclude(e end) error {
 	case told || r.Stale:
 		return a.over(fleet.RunStopped)
 	case failed:
-		r.Why = a.mask(tail(a.live.Tail))
+		r.Why = a.printed(a.live.Tail)
 		return a.over(fleet.RunFailed)
 	}
 	return a.over(fleet.RunFinished)
@@ -298,7 +330,7 @@ func (a *Agent) conclude(e end) error {
 
 // log keeps what is printed, now and then.
 func (a *Agent) log() {
-	if a.deps.Log == nil || !a.live.Alive || a.work.busy("log") || a.now.Before(a.logAt) {
+	if a.deps.Log == nil || !a.veiled() || a.work.busy("log") || a.now.Before(a.logAt) {
 		return
 	}
 	a.logAt = a.now.Add(logEvery)
@@ -313,12 +345,23 @@ func (a *Agent) log() {
 	})
 }
 
+// blind says that the secrets that must be taken out of the end of the log are still asked for.
+func (a *Agent) blind(e end) bool {
+	if a.veiled() || a.superseded() || !e.by.IsZero() && !a.now.Before(e.by) {
+		return false
+	}
+	if a.blindAt.IsZero() {
+		a.blindAt = a.now
+	}
+	return a.now.Before(a.blindAt.Add(secretWait))
+}
+
 // lastLog says that the end of the log is on its way: a machine whose run is told to be over may be gone at once, and what
 // a job printed last is what people ask for first. It is waited for once, and not past the end's deadline.
 func (a *Agent) lastLog(e end) bool {
 	r := &a.memo.Run
 	late := !e.by.IsZero() && !a.now.Before(e.by)
-	if a.deps.Log == nil || a.logged == r.Epoch || late || a.superseded() {
+	if a.deps.Log == nil || a.logged == r.Epoch || late || a.superseded() || !a.veiled() {
 		return false
 	}
 	if !a.work.busy("log") {

@@ -82,3 +82,12 @@ func (c Checkpoints) Prune(ctx context.Context, epoch uint64, p fleet.Prune) err
 	}
 	return err
 }
+
+// Code fetches a workload's packed directory; whoever unpacks it checks the hash.
+func (c Checkpoints) Code(ctx context.Context, workload, sum string) ([]byte, error) {
+	b, err := c.Store.Code(ctx, workload, sum)
+	if errors.Is(err, checkpoint.ErrNotFound) {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return b, err
+}

@@ -2,6 +2,7 @@ package intake
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"lowtide/events"
@@ -16,7 +17,7 @@ func Function() fn.Function { return fn.New("intake", fn.Hear(asked)) }
 func asked(ctx context.Context, a events.WorkloadAsked) ([]events.Event, error) {
 	d := fn.From(ctx)
 	var fact events.Fact
-	spec, err := Asked(a, d.At)
+	spec, err := AskedFor(a, d.At)
 	if err != nil {
 		fact = events.WorkloadRefused{Workload: a.Name, Why: a.By + ": " + err.Error()}
 	} else {
@@ -27,8 +28,8 @@ func asked(ctx context.Context, a events.WorkloadAsked) ([]events.Event, error) 
 	return []events.Event{e}, nil
 }
 
-// Asked is the workload of a file under the name that was asked for, at that budget or the file's own, whichever is less.
-func Asked(a events.WorkloadAsked, now time.Time) (fleet.Spec, error) {
+// AskedFor is the workload of a file under the name that was asked for, at that budget or the file's own, whichever is less.
+func AskedFor(a events.WorkloadAsked, now time.Time) (fleet.Spec, error) {
 	var f file
 	if err := check(a.File); err != nil {
 		return fleet.Spec{}, err
@@ -36,8 +37,14 @@ func Asked(a events.WorkloadAsked, now time.Time) (fleet.Spec, error) {
 	if err := decode(a.File, &f); err != nil {
 		return fleet.Spec{}, err
 	}
+	if f.Workdir != "" {
+		return fleet.Spec{}, field("workdir", errors.New("a rule cannot bring a directory along; name an image, or submit the file yourself"))
+	}
 	f.Name = a.Name
 	s, err := f.spec(now)
+	if err == nil {
+		err = s.Check(now)
+	}
 	if err != nil {
 		return s, err
 	}

@@ -7,8 +7,11 @@ package intake
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -16,24 +19,30 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/shopspring/decimal"
 
+	"lowtide/events"
 	"lowtide/shared/fleet"
 )
 
 // MaxBytes is the largest workload file.
 const MaxBytes = 1 << 20
 
-// maxGPUs is the most that one machine on sale anywhere has; 16 is p2.16xlarge and Alibaba's largest.
-const maxGPUs = 16
-
 // file is the workload file; the README explains it field by field.
 type file struct {
 	Name               string            `yaml:"name"`
 	Run                command           `yaml:"run"`
+	Workdir            string            `yaml:"workdir"`
+	Setup              command           `yaml:"setup"`
+	Image              string            `yaml:"image"`
+	Verify             verifyFile        `yaml:"verify"`
+	Data               dataFile          `yaml:"data"`
 	Env                map[string]string `yaml:"env"`
+	Secrets            map[string]string `yaml:"secrets"`
 	Tags               map[string]string `yaml:"tags"`
-	GPUs               int               `yaml:"gpus"`
+	GPUs               gpusFile          `yaml:"gpus"`
 	Models             []string          `yaml:"models"`
 	Clouds             []string          `yaml:"clouds"`
+	Allow              allowFile         `yaml:"allow"`
+	Border             string            `yaml:"border"`
 	Work               string            `yaml:"work"`
 	Steps              int64             `yaml:"steps"`
 	Deadline           string            `yaml:"deadline"`
@@ -43,6 +52,54 @@ type file struct {
 	Autonomy           string            `yaml:"autonomy"`
 	WhenIdle           string            `yaml:"when_idle"`
 	IdleGrace          string            `yaml:"idle_grace"`
+}
+
+// verifyFile is a workload's own check.
+type verifyFile struct {
+	Command command `yaml:"command"`
+}
+
+// dataFile is what a job reads.
+type dataFile struct {
+	Bucket string `yaml:"bucket"`
+	Size   string `yaml:"size"`
+}
+
+func (d dataFile) read() (fleet.Data, error) {
+	if d == (dataFile{}) {
+		return fleet.Data{}, nil
+	}
+	u, err := url.Parse(d.Bucket)
+	if err != nil || u.Scheme == "" || u.User != nil {
+		return fleet.Data{}, errors.New("bucket: want the URL of a bucket and a prefix such as s3://team/imagenet/, without credentials")
+	}
+	n, err := bytesOf(d.Size)
+	if err != nil {
+		return fleet.Data{}, fmt.Errorf("size: %w", err)
+	}
+	return fleet.Data{URL: d.Bucket, Bytes: n}, nil
+}
+
+// units of sizes, as sellers count.
+var units = []struct {
+	name string
+	n    float64
+}{{"TIB", 1 << 40}, {"GIB", 1 << 30}, {"MIB", 1 << 20}, {"KIB", 1 << 10}, {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}}
+
+func bytesOf(s string) (int64, error) {
+	up := strings.ToUpper(strings.TrimSpace(s))
+	for _, u := range units {
+		number, ok := strings.CutSuffix(up, u.name)
+		if !ok {
+			continue
+		}
+		f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !(f > 0) || f*u.n > 1e18 {
+			break
+		}
+		return int64(f * u.n), nil
+	}
+	return 0, fmt.Errorf("%q is not a size; write 500GB or 1.5TiB", s)
 }
 
 // command is a list of arguments, or one line that a shell runs.
@@ -65,24 +122,36 @@ func (c *command) UnmarshalYAML(b []byte) error {
 	return nil
 }
 
-// Parse reads a workload file called name. Relative deadlines count from now.
-func Parse(name string, b []byte, now time.Time) (fleet.Spec, error) {
-	s, err := parse(b, now)
-	if err != nil {
-		return fleet.Spec{}, fmt.Errorf("%s: %w", name, err)
-	}
-	return s, nil
+// Asked is what a workload file asks for.
+type Asked struct {
+	Spec    fleet.Spec
+	Workdir string // directory beside the file that the workload brings along; whoever takes the file packs it. "": none
+
+	border string
 }
 
-func parse(b []byte, now time.Time) (fleet.Spec, error) {
+// Parse reads a workload file called name. Relative deadlines count from now.
+func Parse(name string, b []byte, now time.Time) (Asked, error) {
+	a, err := parse(b, now)
+	if err != nil {
+		return Asked{}, fmt.Errorf("%s: %w", name, err)
+	}
+	return a, nil
+}
+
+func parse(b []byte, now time.Time) (Asked, error) {
 	if err := check(b); err != nil {
-		return fleet.Spec{}, err
+		return Asked{}, err
 	}
 	var f file
 	if err := decode(b, &f); err != nil {
-		return fleet.Spec{}, err
+		return Asked{}, err
 	}
-	return f.spec(now)
+	s, err := f.spec(now)
+	if err == nil {
+		err = s.Check(now)
+	}
+	return Asked{Spec: s, Workdir: f.Workdir, border: f.Border}, err
 }
 
 // check refuses what is no text of ours before any of it is read.
@@ -107,7 +176,7 @@ func decode(b []byte, f *file) (err error) {
 		}
 	}()
 	if err := yaml.UnmarshalWithOptions(b, f, yaml.Strict()); err != nil {
-		return errors.New(oneLine(yaml.FormatError(err, false, false)))
+		return words(err, b)
 	}
 	return nil
 }
@@ -115,8 +184,9 @@ func decode(b []byte, f *file) (err error) {
 // spec checks field by field, in the order of the file.
 func (f file) spec(now time.Time) (fleet.Spec, error) {
 	s := fleet.Spec{
-		Name: f.Name, Run: f.Run, Env: f.Env, Tags: f.Tags, GPUs: f.GPUs, Models: f.Models, Clouds: f.Clouds,
+		Name: f.Name, Run: f.Run, Env: f.Env, Tags: f.Tags, GPUs: f.GPUs.Count, Models: f.Models, Clouds: f.Clouds,
 		Steps: f.Steps, DeadlineOverBudget: f.DeadlineOverBudget,
+		Kit: fleet.Kit{Setup: strict(f.Setup), Image: f.Image, Verify: strict(f.Verify.Command)},
 	}
 	var err error
 	if err = checkName(f.Name); err != nil {
@@ -125,13 +195,17 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 	if len(f.Run) == 0 {
 		return s, field("run", errors.New("missing; give the command that trains"))
 	}
-	for k := range f.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.HasPrefix(k, "LOWTIDE_") {
-			return s, field("env", fmt.Errorf("%q cannot be a name; use others than LOWTIDE_*, without '='", k))
-		}
+	if err = f.variables(&s); err != nil {
+		return s, err
 	}
-	if f.GPUs < 0 || f.GPUs > maxGPUs {
-		return s, field("gpus", fmt.Errorf("%d GPUs on one machine are not sold; give 0 (any) to %d", f.GPUs, maxGPUs))
+	if strings.ContainsAny(f.Image, " \t\n") || strings.HasPrefix(f.Image, "-") {
+		return s, field("image", fmt.Errorf("%q is no name of an image; write registry/name:tag or registry/name@sha256:…", f.Image))
+	}
+	if s.Kit.Data, err = f.Data.read(); err != nil {
+		return s, field("data", err)
+	}
+	if err = f.machines(&s); err != nil {
+		return s, err
 	}
 	if s.Work, err = positive(f.Work); err != nil {
 		return s, field("work", err)
@@ -157,11 +231,7 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 			return s, field("checkpoint", err)
 		}
 	}
-	switch s.Autonomy = fleet.Autonomy(f.Autonomy); s.Autonomy {
-	case "":
-		s.Autonomy = fleet.Observe
-	case fleet.Observe, fleet.Suggest, fleet.Act:
-	default:
+	if s.Autonomy = cmp.Or(fleet.Autonomy(f.Autonomy), fleet.Observe); !s.Autonomy.Known() {
 		return s, field("autonomy", fmt.Errorf("%q is none of observe, suggest, act", f.Autonomy))
 	}
 	switch s.WhenIdle = fleet.WhenIdle(f.WhenIdle); s.WhenIdle {
@@ -180,7 +250,74 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 	return s, nil
 }
 
+// Changes are what a person gave of a workload that is there, as in its file; what is empty stays as it is.
+type Changes struct{ Autonomy, Deadline, Budget string }
+
+// Change checks a change by the rules of the file.
+func Change(workload string, c Changes, now time.Time) (e events.WorkloadChanged, err error) {
+	if c == (Changes{}) {
+		return e, errors.New("nothing to change: give --autonomy, --deadline or --budget")
+	}
+	e.Workload = workload
+	if e.Autonomy = fleet.Autonomy(c.Autonomy); c.Autonomy != "" && !e.Autonomy.Known() {
+		return e, field("autonomy", fmt.Errorf("%q is none of observe, suggest, act", c.Autonomy))
+	}
+	if c.Deadline != "" {
+		if e.Deadline, err = deadline(c.Deadline, now); err != nil {
+			return e, field("deadline", err)
+		}
+	}
+	if c.Budget != "" {
+		m, err := money(c.Budget)
+		if err != nil {
+			return e, field("budget", err)
+		}
+		e.Budget = fleet.Known(m)
+	}
+	return e, nil
+}
+
 func field(name string, err error) error { return fmt.Errorf("field %s: %w", name, err) }
+
+// variables checks what the job finds in its environment.
+func (f file) variables(s *fleet.Spec) error {
+	name := func(k string) error {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.HasPrefix(k, "LOWTIDE_") {
+			return fmt.Errorf("%q cannot be a name; use others than LOWTIDE_*, without '='", k)
+		}
+		return nil
+	}
+	for k := range f.Env {
+		if err := name(k); err != nil {
+			return field("env", err)
+		}
+	}
+	for k, ref := range f.Secrets {
+		err := name(k)
+		if _, twice := f.Env[k]; err == nil && twice {
+			err = fmt.Errorf("%s is in env too; give it once", k)
+		}
+		if err == nil {
+			_, _, err = fleet.Secret(ref).Split()
+		}
+		if err != nil {
+			return field("secrets", err)
+		}
+		if s.Kit.Secrets == nil {
+			s.Kit.Secrets = map[string]fleet.Secret{}
+		}
+		s.Kit.Secrets[k] = fleet.Secret(ref)
+	}
+	return nil
+}
+
+// strict makes a script end at the first line that fails.
+func strict(c command) []string {
+	if len(c) == 3 && c[0] == "sh" && c[1] == "-c" {
+		return []string{"sh", "-e", "-c", c[2]}
+	}
+	return c
+}
 
 // checkName keeps names fit for subjects, keys and labels on every cloud.
 func checkName(s string) error {
@@ -207,8 +344,8 @@ func positive(s string) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a duration; write 4h or 30m", s)
 	}
-	if d <= 0 || d > 10*365*24*time.Hour {
-		return 0, fmt.Errorf("%s is not between 0 and ten years", s)
+	if d <= 0 || d > fleet.FarAway {
+		return 0, fmt.Errorf("%s is not above 0 and at most ten years", s)
 	}
 	return d, nil
 }
@@ -223,10 +360,13 @@ func deadline(s string, now time.Time) (time.Time, error) {
 		}
 		at = now.Add(d)
 	}
+	if at.After(now.Add(fleet.FarAway)) {
+		return time.Time{}, fmt.Errorf("%s is more than ten years away", s)
+	}
 	if !at.After(now) {
 		return time.Time{}, fmt.Errorf("%s is in the past; give a time after %s", s, now.Format(time.RFC3339))
 	}
-	return at.UTC(), nil
+	return at.UTC().Truncate(time.Second), nil
 }
 
 // money reads "20 USD"; plain numbers are USD.

@@ -8,8 +8,8 @@ import (
 	"fmt"
 	"io"
 	"os"
+	osuser "os/user"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"text/tabwriter"
 	"time"
@@ -69,13 +69,13 @@ type client struct {
 }
 
 // deployed is the address of a lowtide whose functions are elsewhere, with the admin's credentials: LOWTIDE_NATS_URL,
-// LOWTIDE_NATS_CREDS, LOWTIDE_NATS_CA_FILE, LOWTIDE_FLEET.
+// LOWTIDE_NATS_CREDS, LOWTIDE_NATS_CA_FILE, LOWTIDE_FLEET; LOWTIDE_AGENT_BUCKET, where logs and code lie.
 func deployed(ctx context.Context) (*client, error) {
 	f := relayFlags{
 		nats: os.Getenv("LOWTIDE_NATS_URL"), creds: os.Getenv("LOWTIDE_NATS_CREDS"), ca: os.Getenv("LOWTIDE_NATS_CA_FILE"),
 		fleet: cmp.Or(os.Getenv("LOWTIDE_FLEET"), "main"),
 	}
-	c := &client{address: address{NATS: f.nats, Fleet: f.fleet, Policy: plan.Default}}
+	c := &client{address: address{NATS: f.nats, Fleet: f.fleet, Bucket: os.Getenv("LOWTIDE_AGENT_BUCKET"), Policy: plan.Default}}
 	var err error
 	if c.nc, err = f.connect(); err != nil {
 		return nil, nobody(fmt.Errorf("connect to NATS at %s: %w", f.nats, err))
@@ -102,7 +102,7 @@ func dial(ctx context.Context, state string) (*client, error) {
 	file := addressFile(state)
 	b, err := os.ReadFile(file)
 	if err != nil {
-		return nil, nobody(fmt.Errorf("no lowtide runs here (%s cannot be read); start one with: lowtide run --state DIR", file))
+		return nil, nobody(nowhere(state, file))
 	}
 	c := &client{}
 	if err := json.Unmarshal(b, &c.address); err != nil {
@@ -112,7 +112,7 @@ func dial(ctx context.Context, state string) (*client, error) {
 		return nil, nobody(fmt.Errorf("%s: %w", file, err))
 	}
 	if c.nc, err = knock(ctx, c.address); err != nil {
-		return nil, nobody(fmt.Errorf("the lowtide of %s does not answer at %s: %w", file, c.NATS, err))
+		return nil, nobody(fmt.Errorf("the lowtide of %s does not answer at %s (%w); if it has stopped, start it again as before: lowtide run --state DIR", file, c.NATS, err))
 	}
 	if c.js, err = bus.JetStream(c.nc); err == nil {
 		c.host, err = host.New(c.nc, host.Options{Clock: c.clock, Fleet: c.Fleet})
@@ -122,6 +122,14 @@ func dial(ctx context.Context, state string) (*client, error) {
 		return nil, nobody(err)
 	}
 	return c, ctx.Err()
+}
+
+// nowhere says why no address is found, and what would be one.
+func nowhere(state, file string) error {
+	if state != "" {
+		return fmt.Errorf("no lowtide has run on %s (%s cannot be read); start one with: lowtide run --state %s", state, file, state)
+	}
+	return errors.New("no story runs now; a lasting lowtide is named by its directory: --state DIR (or LOWTIDE_STATE), as in lowtide run --state DIR")
 }
 
 // knock connects. Where somebody listens and does not answer, it is tried again: a busy server gives a newcomer two seconds.
@@ -150,16 +158,29 @@ func (c *client) say(ctx context.Context, facts ...events.Fact) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	for _, f := range facts {
-		e := events.New(c.Fleet, "cli/"+user(), c.clock.Now(), f)
-		e.ID = fmt.Sprintf("%s-%d", e.ID, time.Now().UnixNano()) // a person who says it twice means it twice
-		if err := c.host.Say(ctx, e); err != nil {
+		if err := c.host.Say(ctx, c.event(f)); err != nil {
 			return nobody(fmt.Errorf("say %s: %w", f.Kind(), err))
 		}
 	}
 	return nil
 }
 
-func user() string { return cmp.Or(os.Getenv("USER"), "unknown") }
+// event is a fact as a person says it: who says it twice means it twice.
+func (c *client) event(f events.Fact) events.Event {
+	e := events.New(c.Fleet, "cli/"+user(), c.clock.Now(), f)
+	e.ID = fmt.Sprintf("%s-%d", e.ID, time.Now().UnixNano())
+	return e
+}
+
+func user() string {
+	if name := os.Getenv("USER"); name != "" {
+		return name
+	}
+	if u, err := osuser.Current(); err == nil {
+		return u.Username
+	}
+	return "unknown"
+}
 
 // fleet reads the decider's state.
 func (c *client) fleet(ctx context.Context) (*fleet.Fleet, error) {
@@ -185,7 +206,7 @@ type common struct {
 }
 
 func (o *common) on(cmd *cobra.Command, out bool) *cobra.Command {
-	cmd.Flags().StringVar(&o.state, "state", os.Getenv("LOWTIDE_STATE"), "directory of the lowtide to talk to; empty: the newest run on this machine")
+	cmd.Flags().StringVar(&o.state, "state", os.Getenv("LOWTIDE_STATE"), "directory of the lowtide to talk to; empty: a story that runs now")
 	if out {
 		cmd.Flags().StringVar(&o.output, "output", "text", "text or json")
 	}
@@ -209,26 +230,44 @@ func (o *common) print(w io.Writer, v any, text func(io.Writer)) error {
 
 func submitCommand() *cobra.Command {
 	var o common
+	var from foreign
 	cmd := &cobra.Command{
-		Use: "submit FILE", Short: "Ask for a workload; says whether it was accepted, and what it can cost at most", Args: cobra.ExactArgs(1),
+		Use: "submit FILE", Short: "Ask for a workload; says whether it was accepted, and what it can cost at most", Args: from.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := readBounded(args[0])
+			name := from.name(args)
+			b, err := readBounded(name)
 			if err != nil {
 				return usage(err)
 			}
-			// The file is judged before anybody is asked: a bad one changes nothing, also where nothing runs.
-			if _, err := intake.Parse(args[0], b, time.Now()); err != nil {
+			// The file is judged before anything is asked, and also where nobody is there to ask; by the market's clock if
+			// there is one.
+			now := time.Now()
+			c, away := dial(cmd.Context(), o.state)
+			if away == nil {
+				defer c.nc.Close()
+				now = c.clock.Now()
+			}
+			asked, err := from.parse(cmd, name, b, now)
+			if err != nil {
 				return usage(err)
 			}
-			return o.talk(cmd, func(c *client) error {
-				spec, err := intake.Parse(args[0], b, c.clock.Now())
-				if err != nil {
-					return usage(err)
-				}
-				return c.submit(cmd, &o, spec)
-			})
+			code, err := packed(name, asked.Workdir)
+			if err != nil {
+				return usage(err)
+			}
+			if away != nil {
+				return away
+			}
+			if err := asked.At(c.Bucket); err != nil {
+				return usage(fmt.Errorf("%s: %w", name, err))
+			}
+			if err := c.bring(cmd, &asked.Spec, code); err != nil {
+				return err
+			}
+			return c.submit(cmd, &o, asked.Spec)
 		},
 	}
+	from.on(cmd)
 	return o.on(cmd, true)
 }
 
@@ -245,6 +284,18 @@ func readBounded(name string) ([]byte, error) {
 func (c *client) submit(cmd *cobra.Command, o *common, spec fleet.Spec) error {
 	ctx, cancel := context.WithTimeout(cmd.Context(), 30*time.Second)
 	defer cancel()
+	f, err := c.fleet(ctx)
+	if err != nil {
+		return err
+	}
+	if w := f.Workloads[spec.Name]; w != nil && w.Phase != fleet.Refused {
+		spec.Deadline = w.Spec.Deadline // given from now, it is another at each look
+		if w.Spec.Same(spec) {
+			return o.print(cmd.OutOrStdout(), w, func(out io.Writer) {
+				fmt.Fprintf(out, "%s is there already, as in this file: %s; nothing is changed (lowtide change moves its deadline)\n", spec.Name, stands(f, w))
+			})
+		}
+	}
 	heard := make(chan events.Event, 16)
 	sub, err := c.nc.Subscribe(events.Subject(c.Fleet, "*.*", events.Token(spec.Name)), func(m *nats.Msg) {
 		if e, err := events.Decode(m.Data); err == nil {
@@ -255,8 +306,9 @@ func (c *client) submit(cmd *cobra.Command, o *common, spec fleet.Spec) error {
 		return nobody(err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // the connection closes with the command
-	if err := c.say(ctx, events.WorkloadSubmitted{Spec: spec}); err != nil {
-		return err
+	asked := c.event(events.WorkloadSubmitted{Spec: spec})
+	if err := c.host.Say(ctx, asked); err != nil {
+		return nobody(fmt.Errorf("submit %s: %w", spec.Name, err))
 	}
 	for {
 		select {
@@ -265,14 +317,59 @@ func (c *client) submit(cmd *cobra.Command, o *common, spec fleet.Spec) error {
 		case e := <-heard:
 			switch f := e.Data.(type) {
 			case events.WorkloadRefused:
-				return failed("%s is refused: %s", spec.Name, f.Why)
+				if f.Asked == asked.ID { // the name may have been asked for, and refused, before
+					return failed("%s is refused: %s", spec.Name, f.Why)
+				}
 			case events.WorkloadAccepted:
+				if f.Asked != asked.ID {
+					continue
+				}
 				return o.print(cmd.OutOrStdout(), f, func(w io.Writer) {
-					fmt.Fprintf(w, "%s is accepted: worst case, all on demand, %s; if lowtide died for ever its machines would end themselves by %s\n", f.Workload, f.Worst, f.Bound)
+					fmt.Fprintf(w, "%s is accepted: worst case, all on demand, %s; if lowtide died for ever its machines would end themselves by their lease, for %s at most (one that never boots: by its hard end, for %s)\n", f.Workload, f.Worst, f.Bound, f.Unbooted)
+					fmt.Fprintln(w, meaning(spec.Autonomy))
 				})
 			}
 		}
 	}
+}
+
+// meaning is what a workload's autonomy lets lowtide do.
+func meaning(a fleet.Autonomy) string {
+	switch a {
+	case fleet.Act:
+		return "autonomy is act: machines are bought as planned; follow it with lowtide status, lowtide logs -f"
+	case fleet.Suggest:
+		return "autonomy is suggest: each purchase waits for a person (lowtide status shows it, lowtide approve PLAN lets it)"
+	}
+	return "autonomy is observe: nothing is bought, lowtide plan shows what would be; to let it: autonomy: act in the file, or lowtide change WORKLOAD --autonomy act"
+}
+
+// stands says where a workload stands, in a word: an accepted one runs, moves, waits, or is only watched.
+func stands(f *fleet.Fleet, w *fleet.Workload) string {
+	on, next := f.Machines[w.On], f.Machines[w.Next]
+	switch {
+	case w.Phase == "":
+		return "submitted"
+	case w.Phase != fleet.Accepted:
+		return string(w.Phase)
+	case on != nil && next != nil && !proposed(f, next):
+		return "moving"
+	case on != nil && on.Run.Epoch == w.Epoch && on.Run.Phase == fleet.Running:
+		return "running"
+	case on != nil || next != nil && !proposed(f, next):
+		return "starting"
+	case w.Spec.Autonomy == fleet.Observe:
+		return "observed"
+	case next != nil:
+		return "asking"
+	}
+	return "waiting"
+}
+
+// proposed says that a machine is a plan that a person has not approved: nothing was bought.
+func proposed(f *fleet.Fleet, m *fleet.Instance) bool {
+	p := f.Plans[m.Plan]
+	return m.Phase == fleet.Ordered && p != nil && !p.Approved
 }
 
 func statusCommand() *cobra.Command {
@@ -303,7 +400,11 @@ func printStatus(w io.Writer, f *fleet.Fleet, now time.Time) {
 		if d := x.Spec.Deadline; !d.IsZero() && !x.Phase.Final() {
 			due = story.Short(d.Sub(now))
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", name, cmp.Or(string(x.Phase), "submitted"), cmp.Or(x.On, x.Next, "-"), x.Step, x.Saved.Step, plan.Spent(f, x, now), due, x.Why)
+		on := cmp.Or(x.On, x.Next, "-")
+		if m := f.Machines[on]; m != nil && proposed(f, m) {
+			on = "-"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", name, stands(f, x), on, x.Step, x.Saved.Step, plan.Spent(f, x, now), due, x.Why)
 	}
 	fmt.Fprintln(w, "\nMACHINE\tPHASE\tOFFER\tUSD/H\tAGE\tFOR\tNOTE")
 	for _, name := range fleet.Sorted(f.Machines) {
@@ -311,13 +412,25 @@ func printStatus(w io.Writer, f *fleet.Fleet, now time.Time) {
 		if m.Phase == fleet.Ended {
 			continue
 		}
+		phase, note := string(m.Phase), m.Cause
+		if proposed(f, m) {
+			phase, note = "proposed", waitsFor(f, m)
+		}
 		age := "-"
 		if !m.Bought.IsZero() {
 			age = story.Short(now.Sub(m.Bought))
 		}
 		hourly, _ := m.Offer.PerHour()
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.4f\t%s\t%s\t%s\n", name, m.Phase, m.Offer, hourly, age, cmp.Or(m.Workload, "-"), m.Cause)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.4f\t%s\t%s\t%s\n", name, phase, m.Offer, hourly, age, cmp.Or(m.Workload, "-"), note)
 	}
+}
+
+// waitsFor says what a proposed machine waits for.
+func waitsFor(f *fleet.Fleet, m *fleet.Instance) string {
+	if w := f.Workloads[m.Workload]; w != nil && w.Spec.Autonomy == fleet.Observe {
+		return "not bought: only observed"
+	}
+	return "not bought yet: lowtide approve " + m.Plan
 }
 
 func eventsCommand() *cobra.Command {
@@ -328,18 +441,7 @@ func eventsCommand() *cobra.Command {
 		Use: "events", Short: "The facts, one JSON document a line", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.talk(cmd, func(c *client) error {
-				stream, err := c.js.Stream(cmd.Context(), bus.Facts)
-				if err != nil {
-					return nobody(err)
-				}
-				start := time.Now().Add(-last)
-				con, err := c.js.OrderedConsumer(cmd.Context(), bus.Facts, jetstream.OrderedConsumerConfig{
-					FilterSubjects: []string{events.Subject(c.Fleet, "*.*", ">")}, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &start,
-				})
-				if err != nil {
-					return nobody(err)
-				}
-				return tail(cmd, con, stream.CachedInfo().State.LastSeq, follow)
+				return c.facts(cmd, time.Now().Add(-last), follow)
 			})
 		},
 	}
@@ -348,26 +450,76 @@ func eventsCommand() *cobra.Command {
 	return o.on(cmd, false)
 }
 
-// tail prints facts up to the last that was there when it began; with follow it goes on.
-func tail(cmd *cobra.Command, con jetstream.Consumer, last uint64, follow bool) error {
-	for cmd.Context().Err() == nil {
+// facts prints what was said since a moment of wall time, up to what is there now; with follow it goes on, also after
+// lowtide was away.
+func (c *client) facts(cmd *cobra.Command, since time.Time, follow bool) error {
+	ctx := cmd.Context()
+	defer context.AfterFunc(ctx, c.nc.Close)() // a fetch that waits for a server that is gone ends with it
+	from := jetstream.ConsumerConfig{
+		FilterSubject: events.Subject(c.Fleet, "*.*", ">"), DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since,
+		AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Minute,
+	}
+	for told := false; ; wait(ctx, time.Second) {
+		seen, err := c.read(ctx, cmd.OutOrStdout(), from, follow)
+		switch {
+		case ctx.Err() != nil || err == nil && !follow:
+			return nil
+		case err != nil && !follow:
+			return nobody(err)
+		case seen > 0: // where it goes on
+			from.DeliverPolicy, from.OptStartSeq, from.OptStartTime = jetstream.DeliverByStartSequencePolicy, seen+1, nil
+			told = false
+		}
+		if !told {
+			fmt.Fprintf(cmd.ErrOrStderr(), "lowtide: waiting for lowtide to come back (%v)\n", err)
+			told = true
+		}
+	}
+}
+
+// read prints facts until it has the last that was there when it began, or with follow until it fails; seen is the last
+// position that it printed.
+func (c *client) read(ctx context.Context, out io.Writer, from jetstream.ConsumerConfig, follow bool) (seen uint64, err error) {
+	asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	stream, err := c.js.Stream(asking, bus.Facts)
+	if err != nil {
+		return 0, err
+	}
+	last := stream.CachedInfo().State.LastSeq
+	con, err := stream.CreateConsumer(asking, from)
+	if err != nil {
+		return 0, err
+	}
+	for ctx.Err() == nil {
 		batch, err := con.Fetch(256, jetstream.FetchMaxWait(500*time.Millisecond))
 		if err != nil {
-			return nobody(err)
+			return seen, err
 		}
 		n := 0
 		for m := range batch.Messages() {
 			n++
-			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", m.Data())
-			if md, err := m.Metadata(); err == nil && md.Sequence.Stream >= last && !follow {
-				return nil // others speak all the time: an empty fetch may never come
+			if _, err := fmt.Fprintf(out, "%s\n", m.Data()); err != nil {
+				return seen, err
+			}
+			if md, err := m.Metadata(); err == nil {
+				seen = md.Sequence.Stream
+			}
+			if seen >= last && !follow {
+				return seen, nil // others speak all the time: an empty fetch may never come
 			}
 		}
-		if n == 0 && !follow {
-			return nil
+		if err := batch.Error(); err != nil {
+			return seen, err
+		}
+		switch {
+		case n == 0 && !follow:
+			return seen, nil
+		case n == 0 && !c.nc.IsConnected():
+			return seen, nats.ErrDisconnected
 		}
 	}
-	return nil
+	return seen, nil
 }
 
 func planCommand() *cobra.Command {
@@ -426,13 +578,17 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 		if d.Plan.Action != "" {
 			e.Plan = &d.Plan
 		}
+		if m := f.Machines[w.Next]; m != nil && proposed(f, m) { // decided before, and nothing has come of it
+			e.Plan = f.Plans[m.Plan]
+			e.Reason = e.Plan.Score.Reason + "; " + waitsFor(f, m)
+		}
 		if e.Plan != nil || e.Stop || explain {
 			out = append(out, e)
 		}
 	}
 	return o.print(cmd.OutOrStdout(), out, func(w io.Writer) {
 		if len(out) == 0 {
-			fmt.Fprintln(w, "nothing to do; --explain says why")
+			fmt.Fprintln(w, idleWords(explain))
 		}
 		for _, e := range out {
 			what := "stays as it is"
@@ -448,6 +604,13 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 			}
 		}
 	})
+}
+
+func idleWords(explained bool) string {
+	if explained {
+		return "no workload is open: there is nothing to decide"
+	}
+	return "nothing to do; --explain says why"
 }
 
 // printOptions shows what was weighed.
@@ -469,71 +632,4 @@ func printOptions(w io.Writer, options []plan.Option) {
 		}
 		fmt.Fprintf(w, "\t%s\t%s\t%s\t%s\t%s\t%s\n", o.What, cost, hourly, since, ends, o.Why)
 	}
-}
-
-func pauseCommand() *cobra.Command {
-	return sayCommand("pause", "Save and stop a workload; nothing is bought for it until it is resumed", func(w string) events.Fact {
-		return events.WorkloadPaused{Workload: w, By: user()}
-	})
-}
-
-func keepCommand() *cobra.Command {
-	return sayCommand("keep", "Leave a workload as it is for a day, however idle it is", func(w string) events.Fact {
-		return events.WorkloadKept{Workload: w, By: user()}
-	})
-}
-
-func resumeCommand() *cobra.Command {
-	cmd := sayCommand("resume", "End a pause; without a workload, let lowtide buy again after a panic or an alarm", func(w string) events.Fact {
-		return events.WorkloadResumed{Workload: w, By: user()}
-	})
-	cmd.Use, cmd.Args = "resume [WORKLOAD]", cobra.MaximumNArgs(1)
-	return cmd
-}
-
-func sayCommand(name, short string, fact func(workload string) events.Fact) *cobra.Command {
-	var o common
-	cmd := &cobra.Command{
-		Use: name + " WORKLOAD", Short: short, Args: cobra.ExactArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return o.talk(cmd, func(c *client) error {
-				f, err := c.fleet(cmd.Context())
-				if err != nil {
-					return err
-				}
-				if len(args) == 0 {
-					return c.lift(cmd, f)
-				}
-				if f.Workloads[args[0]] == nil {
-					return failed("there is no workload %q; there are: %s", args[0], strings.Join(names(f), ", "))
-				}
-				if err := c.say(cmd.Context(), fact(args[0])); err != nil {
-					return err
-				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: said\n", args[0])
-				return nil
-			})
-		},
-	}
-	return o.on(cmd, false)
-}
-
-// lift ends a halt of all purchases.
-func (c *client) lift(cmd *cobra.Command, f *fleet.Fleet) error {
-	if f.Halted == "" {
-		return failed("purchases are not halted; name a workload to resume: lowtide status lists them")
-	}
-	if err := c.say(cmd.Context(), events.PolicySet{By: user()}); err != nil {
-		return err
-	}
-	fmt.Fprintf(cmd.OutOrStdout(), "lowtide may buy again; it was halted: %s\n", f.Halted)
-	return nil
-}
-
-// names lists the workloads, for whoever asked for one that is not there.
-func names(f *fleet.Fleet) []string {
-	if len(f.Workloads) == 0 {
-		return []string{"none"}
-	}
-	return fleet.Sorted(f.Workloads)
 }

@@ -61,6 +61,16 @@ func (l *lasting) kill() {
 	_ = l.proc.Wait()
 }
 
+// clean ends the daemon and its machines, which outlive it.
+func (l *lasting) clean() {
+	l.kill()
+	procs := &fake.Processes{Dir: filepath.Join(l.state, "machines")}
+	ids, _ := os.ReadDir(procs.Dir)
+	for _, id := range ids {
+		procs.Kill(id.Name())
+	}
+}
+
 // until asks another process until it says yes; nothing tells of that.
 func (l *lasting) until(what string, ok func() bool) {
 	l.t.Helper()
@@ -113,15 +123,7 @@ func TestALastingLowtideGoesOnAfterKillNineAndItsCommandsWork(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	l := &lasting{t: t, bin: program(t), state: filepath.Join(dir, "state"), args: []string{"--speed", "240"}}
-	t.Cleanup(func() {
-		l.kill()
-		// Machines outlive the daemon: the cloud that is opened again knows them, and its launcher ends them.
-		procs := &fake.Processes{Dir: filepath.Join(l.state, "machines")}
-		ids, _ := os.ReadDir(procs.Dir)
-		for _, id := range ids {
-			procs.Kill(id.Name())
-		}
-	})
+	t.Cleanup(l.clean)
 	const steps, seed = 320, 5
 	file := filepath.Join(dir, "mine.yaml")
 	job := fmt.Sprintf("name: mine\nrun: [%q, trainer, --steps, \"%d\", --seed, \"%d\", --step-time, 50ms, --save-every, \"20\"]\nwork: 64m\nsteps: %d\ndeadline: 24h\nautonomy: act\n", l.bin, steps, seed, steps)
@@ -179,4 +181,57 @@ func TestALastingLowtideGoesOnAfterKillNineAndItsCommandsWork(t *testing.T) {
 		t.Errorf("of %d machines %d still run, twice bought: %v", len(bill), n, bill.Twice())
 	}
 	t.Logf("%d machines, %d moves, %d steps made again", len(bill), w.Moves, w.Lost)
+}
+
+func TestAStoppedLowtideFindsItsMachineAgainAndPeopleMayChangeTheirMind(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	l := &lasting{t: t, bin: program(t), state: filepath.Join(dir, "state"), args: []string{"--speed", "240"}}
+	t.Cleanup(l.clean)
+	file := filepath.Join(dir, "mine.yaml")
+	job := fmt.Sprintf("name: mine\nrun: [%q, trainer, --steps, \"2000\", --seed, \"3\", --step-time, 50ms, --save-every, \"20\"]\nwork: 400m\nsteps: 2000\ndeadline: 48h\n", l.bin)
+	if err := os.WriteFile(file, []byte(job), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l.begin()
+	if out := l.call("submit", file); !strings.Contains(out, "autonomy is observe: nothing is bought") {
+		t.Errorf("submit: %s", out)
+	}
+	if out := l.call("submit", file); !strings.Contains(out, "nothing is changed") {
+		t.Errorf("submit again: %s", out)
+	}
+	l.until("a proposal", func() bool { return strings.Contains(l.call("status"), "not bought: only observed") })
+	if out := l.call("plan", "--explain"); !strings.Contains(out, "would buy") || strings.Contains(out, "it runs") {
+		t.Errorf("plan of what is only observed: %s", out)
+	}
+	if line := l.refused(1, "change", "mine", "--deadline", "30m", "--state", l.state); !strings.Contains(line, "after the deadline") {
+		t.Errorf("a deadline that cannot be kept: %q", line)
+	}
+	if out := l.call("change", "mine", "--autonomy", "act"); !strings.Contains(out, "machines are bought as planned") {
+		t.Errorf("change: %s", out)
+	}
+	l.until("the first checkpoint", func() bool { return l.workload("mine").Saved.Step > 0 })
+	on, step := l.workload("mine").On, l.workload("mine").Saved.Step
+
+	if err := l.proc.Process.Signal(os.Interrupt); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.proc.Wait(); err != nil {
+		t.Errorf("a stopped daemon: %v", err)
+	}
+	b, err := os.ReadFile(l.log())
+	if err != nil || !strings.Contains(string(b), "1 machines go on, and bill") {
+		t.Errorf("its last words: %s (%v)", last(b, 400), err)
+	}
+	l.begin()
+	l.until("further on", func() bool { return l.workload("mine").Saved.Step > step+100 })
+	if now := l.workload("mine"); now.On != on || now.Next != "" || now.Moves > 0 {
+		t.Errorf("it ran on %s and now on %q, next %q, after %d moves: its machine was there all the time", on, now.On, now.Next, now.Moves)
+	}
+	l.call("stop", "mine")
+	l.until("the stop", func() bool { w := l.workload("mine"); return w.Phase == fleet.Withdrawn && w.On == "" })
+	if line := l.refused(1, "pause", "mine", "--state", l.state); !strings.Contains(line, "is withdrawn already") {
+		t.Errorf("pause after the end: %q", line)
+	}
+	l.until("the last machine's end", func() bool { return strings.Count(l.call("status"), "local-m") == 0 })
 }

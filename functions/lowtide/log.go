@@ -12,19 +12,21 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lowtide/functions/agent/holder"
 	"lowtide/shared/checkpoint"
 )
 
-// shipper keeps the end of what the workload prints in the bucket, where it outlives the machine.
+// shipper keeps the end of what the workload prints, its setup first, in the bucket, where it outlives the machine.
 type shipper struct {
-	dir     string // the holder's
+	dir     string // of the workload on this machine: its holders' directories are setup and run in it
 	machine string
 	store   *checkpoint.Store
 	hide    func(string) string // takes secrets out
 
 	epoch uint64
-	base  int64 // bytes printed before what the log file holds
-	size  int64 // of the log file, when last seen
+	setup int64 // size of the setup's log, when last seen
+	base  int64 // bytes that the run printed before what its log file holds
+	size  int64 // of that, when last seen
 	at    time.Time
 }
 
@@ -37,19 +39,13 @@ func (s *shipper) ship(ctx context.Context, workload string, epoch uint64, last 
 		return nil
 	}
 	s.at = time.Now()
-	info, err := os.Stat(filepath.Join(s.dir, "log"))
+	files, sizes, err := s.files(epoch)
 	if err != nil {
 		return err
 	}
-	size := info.Size()
-	if epoch == s.epoch && size == s.size {
+	setup, older, size := sizes[0], sizes[1], sizes[2]
+	if epoch == s.epoch && setup == s.setup && size == s.size {
 		return nil
-	}
-	var older int64
-	if info, err := os.Stat(filepath.Join(s.dir, "log.1")); err == nil {
-		older = info.Size()
-	} else if !errors.Is(err, os.ErrNotExist) {
-		return err
 	}
 	switch {
 	case epoch != s.epoch: // or this agent is new: what was dropped before is not known
@@ -57,27 +53,60 @@ func (s *shipper) ship(ctx context.Context, workload string, epoch uint64, last 
 	case size < s.size: // the holder has moved it to log.1
 		s.base += older
 	}
-	s.epoch, s.size = epoch, size
-	text, err := s.tail()
+	s.epoch, s.setup, s.size = epoch, setup, size
+	text, err := ends(files)
 	if err != nil {
 		return err
 	}
 	return s.store.SaveLog(ctx, workload, checkpoint.Log{
-		Machine: s.machine, Epoch: int64(epoch), From: max(0, s.base+size-int64(len(text))), Text: []byte(s.hide(string(text))),
+		Machine: s.machine, Epoch: int64(epoch), From: max(0, setup+s.base+size-int64(len(text))), Text: []byte(s.hide(string(text))),
 	})
 }
 
-// tail is the last of log.1 and log.
-func (s *shipper) tail() ([]byte, error) {
+// files are the logs of an epoch in their order, each with its size: the setup's, if it ran for this epoch, and the
+// run's two, once it runs.
+func (s *shipper) files(epoch uint64) (files [3]string, sizes [3]int64, err error) {
+	files = [3]string{filepath.Join(s.dir, "setup", "log"), filepath.Join(s.dir, "run", "log.1"), filepath.Join(s.dir, "run", "log")}
+	of := map[string]bool{}
+	for _, name := range []string{"setup", "run"} {
+		h, err := holder.Find(filepath.Join(s.dir, name))
+		if err != nil {
+			return files, sizes, err
+		}
+		of[name] = h.Epoch == int64(epoch)
+	}
+	for i, name := range files {
+		if !of[filepath.Base(filepath.Dir(name))] {
+			files[i] = ""
+			continue
+		}
+		info, err := os.Stat(name)
+		if err == nil {
+			sizes[i] = info.Size()
+		} else if !errors.Is(err, os.ErrNotExist) {
+			return files, sizes, err
+		}
+	}
+	return files, sizes, nil
+}
+
+// margin is read before what is kept, so that no half of a secret is left at its beginning.
+const margin = 64 << 10
+
+// ends is the last of files that follow one another, and somewhat more than is kept.
+func ends(files [3]string) ([]byte, error) {
 	var all []byte
-	for _, name := range []string{"log.1", "log"} {
-		b, err := readEnd(filepath.Join(s.dir, name), checkpoint.MaxLog)
+	for _, name := range files {
+		if name == "" {
+			continue
+		}
+		b, err := readEnd(name, checkpoint.MaxLog+margin)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
 		all = append(all, b...)
 	}
-	return all[max(0, len(all)-checkpoint.MaxLog):], nil
+	return all[max(0, len(all)-checkpoint.MaxLog-margin):], nil
 }
 
 func readEnd(name string, most int64) ([]byte, error) {
@@ -100,7 +129,7 @@ func logsCommand() *cobra.Command {
 	var o common
 	var follow bool
 	cmd := &cobra.Command{
-		Use: "logs WORKLOAD", Short: "What the workload printed, machine after machine, also of machines that are gone", Args: cobra.ExactArgs(1),
+		Use: "logs WORKLOAD", Short: "What the workload printed, machine after machine, also of machines that are gone", Args: needs("WORKLOAD"),
 		Long: "What the workload printed, machine after machine, also of machines that are gone.\n\n" +
 			"Each machine keeps the last 256 KiB of a run beside the workload's checkpoints, copied every few seconds and\n" +
 			"before the run's end is told: --follow is some seconds behind, and what a machine printed in the last seconds\n" +

@@ -22,10 +22,19 @@ func TestALogThatIsFollowedComesWholeAcrossItsRotation(t *testing.T) {
 	sh := &shipper{dir: dir, machine: "m1", store: store, hide: func(s string) string { return s }}
 	write := func(name, text string) {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+		if !strings.Contains(name, "/") {
+			name = "run/" + name
+		}
+		file := filepath.Join(dir, filepath.FromSlash(name))
+		err := os.MkdirAll(filepath.Dir(file), 0o700)
+		if err == nil {
+			err = os.WriteFile(file, []byte(text), 0o600)
+		}
+		if err != nil {
 			t.Fatal(err)
 		}
 	}
+	begins := func(holder string, epoch int) { write(holder+"/holder.json", fmt.Sprintf(`{"epoch": %d}`, epoch)) }
 	var out strings.Builder
 	printed := map[int64]int64{}
 	follow := func(epoch uint64) {
@@ -44,6 +53,11 @@ func TestALogThatIsFollowedComesWholeAcrossItsRotation(t *testing.T) {
 			}
 		}
 	}
+	begins("setup", 1)
+	write("setup/log", "installing\n")
+	follow(1)
+	write("setup/log", "installing\ninstalled\n")
+	begins("run", 1)
 	write("log", "one\n")
 	follow(1)
 	write("log", "one\ntwo \xff\n")
@@ -55,18 +69,20 @@ func TestALogThatIsFollowedComesWholeAcrossItsRotation(t *testing.T) {
 	write("log.1", "four\nfive\n")
 	write("log", "")
 	follow(1)
-	if err := os.Remove(filepath.Join(dir, "log.1")); err != nil {
+	if err := os.Remove(filepath.Join(dir, "run", "log.1")); err != nil {
 		t.Fatal(err)
 	}
+	begins("run", 2) // set up already
 	write("log", "again\n")
 	follow(2)
-	want := "== m1, epoch 1\none\ntwo \xff\nthree\nfour\nfive\n== m1, epoch 2\nagain\n"
+	want := "== m1, epoch 1\ninstalling\ninstalled\none\ntwo \xff\nthree\nfour\nfive\n== m1, epoch 2\nagain\n"
 	if out.String() != want {
 		t.Errorf("got %q, want %q", out.String(), want)
 	}
 
 	// Of what is more than is kept, the end.
 	out.Reset()
+	begins("run", 3)
 	write("log", strings.Repeat(fmt.Sprintf("%099d\n", 7), checkpoint.MaxLog/50))
 	follow(3)
 	if got := out.String(); len(got) > checkpoint.MaxLog+50 || !strings.HasPrefix(got, "== m1, epoch 3\n…\n") {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -58,23 +59,33 @@ func (c *client) panic(ctx context.Context, out io.Writer, wait time.Duration) e
 		return err
 	}
 	fmt.Fprintln(out, "nothing is bought any more; every workload saves and stops")
-	for deadline := time.Now().Add(wait); time.Now().Before(deadline) && ctx.Err() == nil; time.Sleep(300 * time.Millisecond) {
+	began, told := time.Now(), ""
+	for ; time.Since(began) < wait && ctx.Err() == nil; time.Sleep(300 * time.Millisecond) {
 		f, err := c.fleet(ctx)
 		if err != nil {
 			return err
 		}
-		n := 0
-		for _, m := range f.Machines {
-			if m.Phase != fleet.Ended {
-				n++
-			}
-		}
-		if n == 0 && f.Halted != "" {
-			fmt.Fprintln(out, "no machine of ours runs")
+		left := living(f)
+		if len(left) == 0 && f.Halted != "" {
+			fmt.Fprintf(out, "no machine of ours runs, %s after the call; lowtide resume lets it buy again, lowtide resume WORKLOAD ends each workload's pause\n", time.Since(began).Round(time.Second))
 			return nil
 		}
+		if now := strings.Join(left, ", "); now != told && len(left) > 0 {
+			told = now
+			fmt.Fprintf(out, "%4s  still run: %s\n", time.Since(began).Round(time.Second), now)
+		}
 	}
-	return failed("machines still run after %s; see lowtide status, or use --cloud", wait)
+	return failed("machines still run after %s: %s; see lowtide status, or use --cloud", time.Since(began).Round(time.Second), told)
+}
+
+// living names the machines that bill, each with what it is at.
+func living(f *fleet.Fleet) (all []string) {
+	for _, name := range fleet.Sorted(f.Machines) {
+		if m := f.Machines[name]; m.Phase != fleet.Ended && !proposed(f, m) {
+			all = append(all, fmt.Sprintf("%s (%s)", name, m.Phase))
+		}
+	}
+	return all
 }
 
 // endAll ends all that carries our installation's label, and waits until the cloud lists none of it.

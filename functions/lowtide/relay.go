@@ -168,6 +168,15 @@ func serveRelay(ctx context.Context, f relayFlags) error {
 		return usage(fmt.Errorf("--door: %w", err))
 	}
 	defer shut()
+	js, err := bus.JetStream(nc)
+	if err != nil {
+		return nobody(err)
+	}
+	quiet, err := handSecrets(ctx, nc, js, f.fleet, os.Getenv("LOWTIDE_SECRETS"))
+	if err != nil {
+		return nobody(err)
+	}
+	defer quiet()
 	r := relay.New(nc, relay.Local(targets, elsewhere), routes, relay.Options{Fleet: f.fleet, Clock: clock, Grace: f.grace, Meter: meter})
 	slog.Info("relay: ready", "nats", nc.ConnectedUrlRedacted(), "fleet", f.fleet, "functions", len(routes))
 	if err := r.Serve(ctx); err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -53,6 +54,7 @@ type ring struct {
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	host    *host.Host
+	stored  atomic.Int64 // when a tick was stored last, Unix nanoseconds
 }
 
 // ringOptions make a ring.
@@ -193,9 +195,12 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 func (r *ring) tick(ctx context.Context, every time.Duration) {
 	t := time.NewTicker(max(r.clock.Real(every), 50*time.Millisecond))
 	defer t.Stop()
-	for ctx.Err() == nil {
+	for r.stored.Store(time.Now().UnixNano()); ctx.Err() == nil; {
 		now := r.clock.Now()
-		_ = r.host.Say(ctx, events.New(r.fleet, "schedule", now, events.ClockTicked{What: "tick", Due: now})) // the next tick makes it good
+		err := r.host.Say(ctx, events.New(r.fleet, "schedule", now, events.ClockTicked{What: "tick", Due: now}))
+		if err == nil { // else the next tick makes it good
+			r.stored.Store(time.Now().UnixNano())
+		}
 		select {
 		case <-ctx.Done():
 		case <-t.C:

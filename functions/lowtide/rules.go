@@ -35,7 +35,7 @@ func readRulesAs(file string, env func(string) (string, bool)) (*rules.Set, erro
 			return os.ReadFile(name)
 		},
 		Look: func(name string, b []byte) error {
-			if _, err := intake.Asked(events.WorkloadAsked{Name: "x", File: b}, time.Now()); err != nil {
+			if _, err := intake.AskedFor(events.WorkloadAsked{Name: "x", File: b}, time.Now()); err != nil {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 			return nil

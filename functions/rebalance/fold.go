@@ -3,6 +3,7 @@ package rebalance
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"lowtide/events"
@@ -11,13 +12,13 @@ import (
 )
 
 // fold changes the state by one fact. It is total: what does not fit the state changes nothing.
-func (d *Decider) fold(e events.Event) {
+func (d *Decider) fold(ev events.Event) {
 	f := d.state
-	switch e := e.Data.(type) {
+	switch e := ev.Data.(type) {
 	case events.WorkloadSubmitted:
-		d.submitted(e.Spec)
+		d.submitted(ev.ID, e.Spec)
 	case events.WorkloadChanged:
-		d.changed(e)
+		d.changed(ev.ID, e)
 	case events.WorkloadWithdrawn:
 		d.stopWorkload(e.Workload, fleet.Withdrawn, "withdrawn by "+e.By)
 	case events.WorkloadPaused:
@@ -86,6 +87,9 @@ func (d *Decider) fold(e events.Event) {
 			d.startUp(m).Restore.Add(e.Restore)
 		}
 		d.restored(e)
+		if w := f.Workloads[e.Workload]; w != nil && w.Phase == fleet.Accepted && w.Epoch == e.Epoch {
+			w.Why = ""
+		}
 		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.Running, Step: e.Step})
 	case events.WorkloadProgressed:
 		if w := f.Workloads[e.Workload]; w != nil && e.Of > 0 {
@@ -96,6 +100,9 @@ func (d *Decider) fold(e events.Event) {
 		d.saved(e.Workload, e.Saved)
 		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.RunStopped, Step: e.Step})
 	case events.WorkloadFailed:
+		if w := f.Workloads[e.Workload]; w != nil && w.On == e.Machine && w.Epoch == e.Epoch {
+			w.Why = lastLine(e.Why) // until it goes on; kept where it does not
+		}
 		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.RunFailed, Step: e.Step, Code: e.Code})
 	case events.WorkloadFinished:
 		d.saved(e.Workload, e.Saved)
@@ -110,19 +117,29 @@ func (d *Decider) fold(e events.Event) {
 }
 
 // submitted accepts a workload or says why not. A name is used once: its checkpoints lie under it.
-func (d *Decider) submitted(s fleet.Spec) {
+func (d *Decider) submitted(id string, s fleet.Spec) {
 	f := d.state
+	why := ""
+	if err := s.Check(f.Now); err != nil {
+		why = err.Error()
+	} else if d.size > stateRoom {
+		why = fmt.Sprintf("the fleet's state is full (%d bytes of %d): withdraw what has ended, or use another fleet", d.size, stateRoom)
+	}
+	if why != "" {
+		d.announce(events.WorkloadRefused{Workload: s.Name, Asked: id, Why: why})
+		return
+	}
 	if old := f.Workloads[s.Name]; old != nil {
-		if old.Phase == fleet.Refused || fmt.Sprint(*old.Spec) == fmt.Sprint(s) {
-			if old.Phase != fleet.Refused {
-				return // the same again
-			}
-		} else {
-			d.announce(events.WorkloadRefused{Workload: s.Name, Why: "there is already a workload of this name; choose another, or change that one"})
+		switch {
+		case old.Phase == fleet.Refused: // it may be asked for anew
+		case old.Spec.Same(s):
+			return
+		default:
+			d.announce(events.WorkloadRefused{Workload: s.Name, Asked: id, Why: fmt.Sprintf("there is already a workload of this name (%s); a name is used once, since checkpoints lie under it: choose another", old.Phase)})
 			return
 		}
 	}
-	w := &fleet.Workload{Spec: &s, Since: f.Now}
+	w := &fleet.Workload{Spec: &s, Since: f.Now, Asked: id}
 	f.Workloads[s.Name] = w
 	d.accept(w)
 }
@@ -134,16 +151,21 @@ func (d *Decider) accept(w *fleet.Workload) {
 		return // settle tries again; the first price wakes us
 	}
 	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy.Measured(f), f.Now)
+	asked := w.Asked
+	w.Asked = ""
 	if why != "" {
 		w.Phase, w.Why, w.Ended = fleet.Refused, why, f.Now
-		d.announce(events.WorkloadRefused{Workload: w.Spec.Name, Why: why})
+		d.announce(events.WorkloadRefused{Workload: w.Spec.Name, Asked: asked, Why: why})
 		return
 	}
 	w.Phase, w.Commit = fleet.Accepted, pr.Worst
-	d.announce(events.WorkloadAccepted{Workload: w.Spec.Name, Worst: pr.Worst, Baseline: pr.Baseline, Bound: pr.Bound, Finish: pr.Finish, Deadline: w.Spec.Deadline, Budget: w.Spec.Budget})
+	d.announce(events.WorkloadAccepted{
+		Workload: w.Spec.Name, Asked: asked, Worst: pr.Worst, Baseline: pr.Baseline, Bound: pr.Bound, Unbooted: pr.Unbooted,
+		Finish: pr.Finish, Deadline: w.Spec.Deadline, Budget: w.Spec.Budget,
+	})
 }
 
-func (d *Decider) changed(e events.WorkloadChanged) {
+func (d *Decider) changed(id string, e events.WorkloadChanged) {
 	w := d.state.Workloads[e.Workload]
 	if w == nil || w.Phase.Final() {
 		return
@@ -155,9 +177,45 @@ func (d *Decider) changed(e events.WorkloadChanged) {
 	if _, ok := e.Budget.Get(); ok {
 		s.Budget = e.Budget
 	}
+	if why := d.broken(w, s); why != "" {
+		d.announce(events.ChangeRefused{Workload: e.Workload, Change: id, Why: why})
+		return
+	}
 	s.Autonomy = cmp.Or(e.Autonomy, s.Autonomy)
 	w.Spec = &s
 	w.Review = time.Time{}
+}
+
+// broken says why a stricter deadline or budget cannot be promised for the work that is left; "" promises it. What is
+// easier to keep than before is not looked at: lowtide may be late already.
+func (d *Decider) broken(w *fleet.Workload, s fleet.Spec) string {
+	if err := s.Check(d.state.Now); err != nil {
+		return err.Error()
+	}
+	old, left := *w.Spec, s
+	if !old.Deadline.IsZero() && !s.Deadline.Before(old.Deadline) {
+		left.Deadline = time.Time{}
+	}
+	had, bounded := old.Budget.Get()
+	budget, asked := s.Budget.Get()
+	spent := plan.Spent(d.state, w, d.state.Now)
+	switch {
+	case !asked || bounded && !budget.Amount.LessThan(had.Amount):
+		left.Budget = fleet.Maybe[fleet.Money]{}
+	case spent.Amount.GreaterThanOrEqual(budget.Amount):
+		return fmt.Sprintf("%s is spent already", spent)
+	default:
+		left.Budget = fleet.Known(fleet.Money{Amount: budget.Amount.Sub(spent.Amount), Currency: budget.Currency})
+	}
+	if _, strict := left.Budget.Get(); left.Deadline.IsZero() && !strict {
+		return ""
+	}
+	if d.book == nil {
+		return "no price is known yet; try again later"
+	}
+	left.Work = w.Left(w.Saved.Step)
+	_, why := plan.Accept(d.book, left, d.cfg.Policy.Measured(d.state), d.state.Now)
+	return why
 }
 
 // stopWorkload asks for a save and a stop; settle carries it out.
@@ -259,6 +317,9 @@ func (d *Decider) ended(name, id string, at time.Time, why string) {
 		if p := f.Plans[m.Plan]; p != nil && p.Action == fleet.Launch {
 			return // the purchase is still to be told; its price with it
 		}
+	}
+	if m.Doomed() && m.EndsBy.Before(at) {
+		at = later(m.EndsBy, m.Bought) // the cloud took it then; we only looked later
 	}
 	m.Phase, m.Gone = fleet.Ended, at
 	m.Cause = cmp.Or(m.Cause, why)
@@ -380,7 +441,7 @@ func (d *Decider) crashed(w *fleet.Workload, m *fleet.Instance) {
 	d.lostSteps(w, m)
 	if w.Fails++; w.Fails >= maxFails {
 		w.Phase, w.Ended = fleet.Failed, d.state.Now
-		w.Why = fmt.Sprintf("failed %d times without a new checkpoint, last with exit status %d", w.Fails, m.Run.Code)
+		w.Why = strings.TrimSuffix(fmt.Sprintf("failed %d times without a new checkpoint, last with exit status %d: %s", w.Fails, m.Run.Code, w.Why), ": ")
 		return
 	}
 	if w.Next == "" && m.Phase == fleet.Verified && !m.Doomed() {
@@ -462,4 +523,11 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// lastLine is what a person reads first of a log's end, bounded.
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	s = s[strings.LastIndexByte(s, '\n')+1:]
+	return strings.ToValidUTF8(s[:min(len(s), 200)], "")
 }

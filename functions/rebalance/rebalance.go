@@ -67,6 +67,7 @@ type Decider struct {
 	rev   uint64
 	book  *plan.Book // nil: read it first
 	enc   fleet.Encoder
+	size  int  // of the state, as it was last saved
 	fresh bool // nothing has been said since this process began
 	aside aside
 
@@ -120,6 +121,12 @@ func (d *Decider) Handle(ctx context.Context, batch []fn.Delivery) ([]events.Eve
 	if err := d.load(ctx, batch); err != nil {
 		return nil, err
 	}
+	whole := false
+	defer func() {
+		if !whole { // also after a panic: what is half folded is read again
+			d.state, d.rev = nil, 0
+		}
+	}()
 	f := d.state
 	again := d.fresh // a process that begins says again what the last one may not have said
 	for _, m := range batch {
@@ -130,9 +137,7 @@ func (d *Decider) Handle(ctx context.Context, batch []fn.Delivery) ([]events.Eve
 			again = true // folded before, but its consequences may be lost
 			continue
 		}
-		if m.At.After(f.Now) {
-			f.Now = m.At
-		}
+		d.passed(m.At)
 		d.fold(m.Event)
 		f.Applied = fleet.Position{Stream: m.Stream, Seq: m.Seq}
 	}
@@ -142,11 +147,23 @@ func (d *Decider) Handle(ctx context.Context, batch []fn.Delivery) ([]events.Eve
 	}
 	said := d.due(again)
 	if err := d.save(ctx); err != nil {
-		d.state, d.rev = nil, 0
 		return nil, err
 	}
-	d.fresh = false
+	d.fresh, whole = false, true
 	return said, nil
+}
+
+// passed moves the fleet's time on. A gap longer than any between two ticks means that nobody was heard, whoever spoke:
+// lowtide itself was away, and its machines' silence counts from its return.
+func (d *Decider) passed(at time.Time) {
+	f := d.state
+	if !at.After(f.Now) {
+		return
+	}
+	if at.Sub(f.Now) > d.cfg.Policy.Silence/3 {
+		f.Hearing = at
+	}
+	f.Now = at
 }
 
 // load reads state and market where they are not known, and the market again when it has changed.
@@ -190,11 +207,16 @@ func (d *Decider) load(ctx context.Context, batch []fn.Delivery) error {
 	return nil
 }
 
+// stateRoom is the size of the state, compressed, beyond which no workload is taken any more: the store takes 8 MiB, and
+// what is there must go on to be saved.
+const stateRoom = 4 << 20
+
 func (d *Decider) save(ctx context.Context) error {
 	b, err := d.enc.Encode(d.state)
 	if err != nil {
 		return err
 	}
+	d.size = len(b)
 	if d.rev, err = store.Put(ctx, d.cfg.States, d.cfg.Fleet, b, d.rev); err != nil {
 		return fmt.Errorf("save fleet %s: %w", d.cfg.Fleet, err)
 	}

@@ -23,6 +23,7 @@
 //	epochs/<epoch>.json            what the epoch began from; written once
 //	pruned/<epoch>-<step>.json     a manifest on its way out; protects its chunks for a day
 //	logs/<epoch>.json              the end of what a run printed, for people; rewritten
+//	code/<sha256>                  the workload's packed directory; written once
 //	clock                          rewritten to learn what time it is for the store
 //	once                           written to see that a store in the network keeps a condition
 package checkpoint

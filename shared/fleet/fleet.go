@@ -24,6 +24,7 @@ type Fleet struct {
 	Install   string                  `json:"install"`          // random id of this installation; labels say it
 	Applied   Position                `json:"applied"`          // folded up to and including this
 	Now       time.Time               `json:"now"`              // time of the newest fact; never goes back
+	Hearing   time.Time               `json:"hearing,omitzero"` // since when facts have come without a gap; before it nobody could be heard
 	Next      uint64                  `json:"next"`             // counter behind every id made here
 	Era       string                  `json:"era,omitempty"`    // part of every id: a state begun anew, after a loss, gives no old name again
 	WakeAt    time.Time               `json:"wake_at,omitzero"` // when the host must wake us at the latest
@@ -44,6 +45,15 @@ func New(name, install string) *Fleet {
 		Workloads: map[string]*Workload{}, Machines: map[string]*Instance{}, Plans: map[string]*Plan{},
 		Outbox: map[string]*Item{}, Refusals: map[string]*Refusal{}, Reserved: map[string]*Reservation{}, StartUps: map[string]*StartUp{},
 	}
+}
+
+// Silent says that a machine which has been heard of before was not for longer than after, although facts came.
+func (f *Fleet) Silent(m *Instance, now time.Time, after time.Duration) bool {
+	last := m.Heard
+	if f.Hearing.After(last) {
+		last = f.Hearing
+	}
+	return !m.Heard.IsZero() && now.Sub(last) > after
 }
 
 // Item is something the decider must say until the fact that closes it is heard.

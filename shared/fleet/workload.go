@@ -1,7 +1,9 @@
 package fleet
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
 	"time"
 )
 
@@ -14,6 +16,9 @@ const (
 	Suggest Autonomy = "suggest" // a person approves each plan
 	Act     Autonomy = "act"
 )
+
+// Known says that it is one of the three.
+func (a Autonomy) Known() bool { return a == Observe || a == Suggest || a == Act }
 
 // Spec is a workload as its owner wrote it.
 type Spec struct {
@@ -34,6 +39,15 @@ type Spec struct {
 	StartFirst         bool              `json:"start_first,omitempty"` // may run before the benchmark when waiting would miss the deadline
 	WhenIdle           WhenIdle          `json:"when_idle,omitempty"`   // what is done when its GPUs lie idle or are far too large
 	IdleGrace          time.Duration     `json:"idle_grace,omitempty"`  // from the warning until that; 0: 15 min
+	Want               Want              `json:"want,omitzero"`         // more of its machines
+	Kit                Kit               `json:"kit,omitzero"`
+}
+
+// Same says that two files ask for the same.
+func (s Spec) Same(t Spec) bool {
+	a, err := json.Marshal(s)
+	b, err2 := json.Marshal(t)
+	return err == nil && err2 == nil && bytes.Equal(a, b)
 }
 
 // WhenIdle is what may be done about a workload that wastes its GPUs; people are told in any case.
@@ -79,7 +93,8 @@ type Workload struct {
 	Spec     *Spec         `json:"spec"` // replaced, never edited: Encoder tells a change by the pointer
 	Phase    WorkloadPhase `json:"phase"`
 	Why      string        `json:"why,omitempty"`
-	Since    time.Time     `json:"since"` // submitted
+	Asked    string        `json:"asked,omitempty"` // id of the event that asked for it, until that is answered
+	Since    time.Time     `json:"since"`           // submitted
 	Ended    time.Time     `json:"ended,omitzero"`
 	Epoch    uint64        `json:"epoch"`            // of the newest run ordered; 0: none yet
 	On       string        `json:"on,omitempty"`     // machine of that run, until the run is over

@@ -55,7 +55,7 @@ func NewBook(m *fleet.Markets) *Book {
 
 // suits names a kind of workload: those that the same offers fit.
 func suits(market fleet.Market, s *fleet.Spec) string {
-	return string(market) + "/" + strconv.Itoa(s.GPUs) + "/" + strings.Join(s.Models, ",") + "/" + strings.Join(s.Clouds, ",")
+	return string(market) + "/" + strconv.Itoa(s.GPUs) + "/" + strings.Join(s.Models, ",") + "/" + strings.Join(s.Clouds, ",") + "/" + s.Want.String()
 }
 
 // fitting returns the offers of a market that can run a workload, cheapest first.
@@ -131,7 +131,7 @@ func (b *Book) pick(market fleet.Market, f *fleet.Fleet, w *fleet.Workload, now 
 func fits(o *fleet.Offer, s *fleet.Spec) bool {
 	return o.GPUs >= s.GPUs &&
 		(len(s.Models) == 0 || slices.Contains(s.Models, o.GPU)) &&
-		(len(s.Clouds) == 0 || slices.Contains(s.Clouds, o.Cloud))
+		(len(s.Clouds) == 0 || slices.Contains(s.Clouds, o.Cloud)) && s.Want.Met(o)
 }
 
 // Promise is what accepting a workload commits to.
@@ -139,6 +139,7 @@ type Promise struct {
 	Worst    fleet.Money // all on demand
 	Baseline fleet.Money // the work alone on demand, nothing lost to starting
 	Bound    fleet.Money // the bill if the control plane dies for ever: two machines until their leases end
+	Unbooted fleet.Money // what one machine costs then that never boots, until the hard end it is bought with
 	Finish   time.Time   // all on demand from now
 }
 
@@ -161,7 +162,7 @@ func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string)
 	}
 	switch {
 	case !kind:
-		return Promise{}, fmt.Sprintf("nothing on offer has %d GPUs of %v on %v; ask for fewer, or allow more models or clouds", s.GPUs, anyOf(s.Models), anyOf(s.Clouds))
+		return Promise{}, fmt.Sprintf("nothing that fits is on offer (%s); on offer are: %s", asked(s), book.kinds(20))
 	case sure == nil && !s.Deadline.IsZero():
 		return Promise{}, "a deadline needs on-demand capacity to fall back on, and none that fits is on offer"
 	case sure == nil:
@@ -173,6 +174,8 @@ func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string)
 	if hourly, ok := sure.offer.Hourly.Get(); ok {
 		pr.Worst, pr.Baseline = hourly.Times(need.Hours()), hourly.Times(work.Hours())
 		pr.Bound = hourly.Times(2 * (p.Lease + p.Grace).Hours())
+		w := fleet.Workload{Spec: &s}
+		pr.Unbooted = hourly.Times(hardEnd(situation{w: &w, now: now, left: s.Work, promised: !s.Deadline.IsZero()}, p).Sub(now).Hours())
 	}
 	if !s.Deadline.IsZero() && pr.Finish.Add(p.Wake).After(s.Deadline) {
 		return pr, fmt.Sprintf("on demand from now it may end as late as %s (%s of work, up to %s to start, %s to the next look), after the deadline %s",
@@ -184,9 +187,40 @@ func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string)
 	return pr, ""
 }
 
-func anyOf(names []string) any {
-	if len(names) == 0 {
-		return "any"
+// kinds lists what GPUs are on offer where, n at most.
+func (b *Book) kinds(n int) string {
+	seen := map[string]bool{}
+	for _, offers := range b.byMarket {
+		for i := range offers {
+			o := &offers[i].offer
+			seen[fmt.Sprintf("%d %s (%s)", o.GPUs, cmp.Or(o.GPU, "of unknown model"), o.Cloud)] = true
+		}
 	}
-	return names
+	all := fleet.Sorted(seen)
+	if len(all) == 0 {
+		return "none"
+	}
+	if len(all) > n {
+		all = append(all[:n], fmt.Sprintf("%d more (lowtide offers)", len(all)-n))
+	}
+	return strings.Join(all, ", ")
+}
+
+// asked is what a workload wants of a machine, in words.
+func asked(s fleet.Spec) string {
+	gpus, models, clouds := "any number of GPUs", "of any model", "on any cloud"
+	if s.GPUs > 0 {
+		gpus = strconv.Itoa(s.GPUs) + " GPUs"
+	}
+	if len(s.Models) > 0 {
+		models = strings.Join(s.Models, " or ")
+	}
+	if len(s.Clouds) > 0 {
+		clouds = "on " + strings.Join(s.Clouds, " or ")
+	}
+	all := gpus + ", " + models + ", " + clouds
+	if more := s.Want.String(); more != "" {
+		all += ", " + more + "; what an offer does not tell is no"
+	}
+	return all
 }

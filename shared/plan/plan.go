@@ -169,15 +169,15 @@ func look(f *fleet.Fleet, p Policy, w *fleet.Workload, now time.Time) situation 
 		s.until = w.Spec.Deadline.Sub(now)
 	}
 	on, next := f.Machines[w.On], f.Machines[w.Next]
-	runs := counted(on, p, now) && on.Run.Epoch == w.Epoch && on.Run.Phase == fleet.Running
+	runs := counted(f, on, p, now) && on.Run.Epoch == w.Epoch && on.Run.Phase == fleet.Running
 	if runs {
 		s.left = w.Left(max(on.Run.Step, w.Saved.Step))
 	}
 	switch {
-	case counted(next, p, now):
+	case counted(f, next, p, now):
 		s.act = next
 		s.sure = runs && on.Offer.Market != fleet.Spot && !on.Order.Stop
-	case counted(on, p, now) && !on.Run.Phase.Over() && (!on.Order.Stop || on.Doubt != ""):
+	case counted(f, on, p, now) && !on.Run.Phase.Over() && (!on.Order.Stop || on.Doubt != ""):
 		s.act = on // one that stops to prove itself goes on after that
 	}
 	s.start, s.startMax = starts(f, p, s.act)
@@ -235,11 +235,11 @@ const (
 )
 
 // counted says that a machine can be relied on to go on.
-func counted(m *fleet.Instance, p Policy, now time.Time) bool {
+func counted(f *fleet.Fleet, m *fleet.Instance, p Policy, now time.Time) bool {
 	if m == nil || m.Doomed() || m.Phase == fleet.Rejected || m.Phase == fleet.Ending || m.Phase == fleet.Ended {
 		return false
 	}
-	return m.Heard.IsZero() || now.Sub(m.Heard) < p.Silence
+	return !f.Silent(m, now, p.Silence)
 }
 
 // launch writes the plan down.

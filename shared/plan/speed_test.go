@@ -47,10 +47,15 @@ func bazaar(n int) *fleet.Markets {
 }
 
 // busy is a fleet of n workloads that run on spot machines of a market, of sixteen kinds; three in four have a deadline.
+// Each cloud has been seen to start at a pace of its own, and each workload saves at its own.
 func busy(n int, m *fleet.Markets) *fleet.Fleet {
 	rng := rand.New(rand.NewPCG(4, 4))
 	f := fleet.New("f", "install")
 	f.Now = t0
+	for cloud := range 8 {
+		boot := time.Duration(60+60*cloud) * time.Second
+		f.StartUps[fmt.Sprintf("cloud%d", cloud)] = &fleet.StartUp{Boot: fleet.Took{Count: 20, Mean: boot, Most: 2 * boot}, Proof: fleet.Took{Count: 20, Mean: boot / 2, Most: boot}}
+	}
 	var spot []fleet.Offer
 	for _, o := range m.Offers {
 		if p := m.Pools[o.Pool()]; p != nil && p.Up {
@@ -69,7 +74,9 @@ func busy(n int, m *fleet.Markets) *fleet.Fleet {
 		f.Workloads[name] = &fleet.Workload{
 			Spec: &s, Phase: fleet.Accepted, Since: t0.Add(-time.Hour), Epoch: 1, On: machine, Step: step,
 			Saved: fleet.Manifest{ID: "1", Epoch: 1, Step: step, At: t0}, Review: t0.Add(time.Hour),
+			SaveTook: time.Duration(rng.IntN(240)) * time.Second,
 		}
+		s.SaveEvery = []time.Duration{0, 5, 10, 30, 60}[rng.IntN(5)] * time.Minute
 		f.Machines[machine] = &fleet.Instance{
 			Name: machine, ID: machine, Workload: name, Offer: o, Phase: fleet.Verified, Bought: t0.Add(-time.Hour), ReadyAt: t0.Add(-50 * time.Minute),
 			Heard: t0, Run: fleet.Run{Epoch: 1, Phase: fleet.Running, Step: step},
@@ -116,8 +123,10 @@ func BenchmarkReplan(b *testing.B) {
 	for _, n := range []int{1000, 2000, 5000, 10_000} {
 		b.Run(fmt.Sprintf("workloads=%d", n), func(b *testing.B) {
 			book, f := plan.NewBook(market), busy(n, market)
-			if len(sizes) == 0 {
-				b.ReportMetric(all(f, book, pool.Solving{Tables: tables}).Seconds(), "cold-s")
+			solving := pool.Solving{Tables: tables}
+			b.ReportMetric(all(f, book, solving).Seconds(), "cold-s")
+			for i := range 1000 {
+				notice(f, book, solving, i)
 			}
 			b.ReportMetric(float64(tables.Count()), "tables")
 			b.ReportMetric(float64(tables.Bytes())/(1<<20), "table-MB")

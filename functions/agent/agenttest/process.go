@@ -2,10 +2,12 @@ package agenttest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"lowtide/functions/agent"
+	"lowtide/shared/parcel"
 )
 
 // process is the workload on a machine. Its work is done when the machine advances.
@@ -33,6 +35,24 @@ func (r runner) Prepare(_ context.Context, epoch uint64) (string, error) {
 	dir := fmt.Sprintf("runs/%d/", epoch)
 	r.m.clear(dir)
 	return dir + "restored", nil
+}
+
+// Place keeps no code: what a job does is a Job.
+func (r runner) Place(ctx context.Context, sum string, fetch func(context.Context) ([]byte, error)) (string, error) {
+	if b, err := fetch(ctx); err != nil || parcel.Sum(b) != sum {
+		return "", errors.Join(agent.ErrDamaged, err)
+	}
+	return "code/" + sum, nil
+}
+
+// Check passes.
+func (r runner) Check(context.Context, agent.Command) (agent.Setup, error) {
+	return agent.Setup{Over: true}, nil
+}
+
+// SetUp is over at once: what a setup takes is Options.Setup.
+func (r runner) SetUp(context.Context, agent.Command) (agent.Setup, error) {
+	return agent.Setup{Over: true}, nil
 }
 
 func (r runner) Start(_ context.Context, c agent.Command) error {

@@ -4,7 +4,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"net/http"
+	"os"
 
 	"lowtide/events"
 	"lowtide/functions/intake"
@@ -18,10 +20,17 @@ func main() {
 				return lambda.Response{Status: http.StatusMethodNotAllowed, Body: "post a workload file\n"}, nil, nil
 			}
 			now := h.Clock.Now()
-			spec, err := intake.Parse("workload", r.Body, now)
+			asked, err := intake.Parse("workload", r.Body, now)
+			if err == nil && asked.Workdir != "" {
+				err = errors.New("workload: field workdir: there is no directory at this door; lowtide submit packs it")
+			}
+			if err == nil {
+				err = asked.At(os.Getenv("LOWTIDE_AGENT_BUCKET"))
+			}
 			if err != nil {
 				return lambda.Response{Status: http.StatusBadRequest, Body: err.Error() + "\n"}, nil, nil
 			}
+			spec := asked.Spec
 			said := events.New(h.Fleet, "intake", now, events.WorkloadSubmitted{Spec: spec})
 			return lambda.Response{Status: http.StatusAccepted, Body: spec.Name + ": submitted\n"}, []events.Event{said}, nil
 		}}, nil

@@ -142,11 +142,11 @@ func (w *worker) ensure(ctx context.Context) error {
 	case w.seen > 0: // it was ours, and somebody deleted it
 		cfg.DeliverPolicy, cfg.OptStartSeq = jetstream.DeliverByStartSequencePolicy, w.firstOpen()
 	}
-	w.con, err = w.h.js.CreateOrUpdateConsumer(ctx, w.stream, cfg)
+	con, err := w.h.js.CreateOrUpdateConsumer(ctx, w.stream, cfg)
 	if err != nil {
-		return err
+		return err // the handle from before stays: it serves again when the server does
 	}
-	w.gate = gate{}
+	w.con, w.gate = con, gate{}
 	// Asked anew: a server that has just started answers an update with what it had read from its disk.
 	info, err := w.con.Info(ctx)
 	if err != nil {
@@ -363,7 +363,14 @@ func (w *worker) guarded(ctx context.Context, do func(context.Context) ([]events
 	}
 	ctx, cancel := w.grace(ctx, time.Minute)
 	defer cancel()
-	if err := w.h.Say(ctx, said...); err != nil {
+	err = w.h.Say(ctx, said...)
+	if errors.Is(err, events.ErrUnsayable) {
+		var never error
+		said, never = fn.Sayable(said)
+		w.log("say", never)
+		err = w.h.Say(ctx, said...)
+	}
+	if err != nil {
 		return err // none is done: what was handled is handled again
 	}
 	return failed

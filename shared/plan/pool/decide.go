@@ -229,58 +229,6 @@ func (c Case) relay(v View, options []Option) {
 	}
 }
 
-// weigh prices the actions for one zone, and says what a unit of the prices is in $.
-func (c Case) weigh(ctx context.Context, zone Zone, m moment, get func(context.Context, key) (*table, error)) (costs, float64, error) {
-	h := c.horizon(zone)
-	m.left = math.Min(m.left, c.Work+h.delay+math.Min(float64(h.slack)*h.step*15/16, 12*3600+4*c.Work)) // more is worth no more
-	i := bucket(fineAges, zone.steps(h.step))
-	if zone.Up {
-		i += len(fineAges)
-	}
-	unit := c.OnDemand * h.step / 3600
-	lo, hi, share := around(zone.Level())
-	a, err := get(ctx, key{h, levels[lo]})
-	if err != nil {
-		return costs{}, 0, err
-	}
-	b, err := get(ctx, key{h, levels[hi]})
-	if err != nil {
-		return costs{}, 0, err
-	}
-	return a.weigh(m, i, h.step).mix(b.weigh(m, i, h.step), share), unit, nil
-}
-
-// enough is the slack, in steps, beyond which more of it is taken to be worth nothing.
-const enough = 288
-
-// horizon is the table that a zone's options are read from: few differ, so that many cases share one.
-func (c Case) horizon(zone Zone) horizon {
-	h := horizon{
-		step: natural, delay: quantum(c.Delay, 0.1), k: math.Exp(0.05 * math.Round(math.Log(c.OnDemand/zone.Price)/0.05)),
-		left: 32, fine: 3, near: 12, thin: true,
-	}
-	left := math.Min(c.Left, c.Work+h.delay+enough*h.step)
-	for left/h.step > 1024 {
-		h.step *= 2
-	}
-	for float64(h.left)*h.step < left {
-		h.left *= 2
-	}
-	if h.delay > 4*h.step {
-		h.near = 40
-	}
-	h.slack = min(h.left, enough)
-	return h
-}
-
-// quantum rounds up on a logarithmic grid, so that near values share a table.
-func quantum(x, grain float64) float64 {
-	if x <= 0 {
-		return 0
-	}
-	return math.Exp(math.Ceil(math.Log(x)/grain-1e-9) * grain)
-}
-
 // forced is on-demand because nothing else keeps the deadline.
 func (c Case) forced(v View) Decision {
 	need := c.Work + c.Delay

@@ -139,10 +139,7 @@ func (t *Tables) weigh(ctx context.Context, h horizon, z Memory, m moment) (cost
 	if err != nil {
 		return costs{}, err
 	}
-	i := bucket(fineAges, z.steps(h.step))
-	if z.Up {
-		i += len(fineAges)
-	}
+	i := z.loneState(h.ages(), h.step)
 	c := a.weigh(m, i, h.step)
 	if share == 0 {
 		return c, nil

@@ -22,9 +22,11 @@ const (
 	natural   = 600.0 // seconds of a step; shorter ones would learn the rhythm of the probing, not of the market
 )
 
-// Bounds of the age buckets, in steps: fine for a lone zone, coarse where a state also holds other zones.
+// Bounds of the age buckets, in steps: fine for a lone zone, fewer where many cases share the tables, coarse where a
+// state also holds other zones.
 var (
 	fineAges   = []int{1, 2, 3, 4, 5, 6, 8, 10, 13, 17, 23, 33, 46, 65, 92, 129, 182, 257}
+	fewAges    = []int{1, 2, 3, 4, 6, 9, 14, 23, 40, 70, 129, 257}
 	coarseAges = []int{1, 2, 3, 5, 9, 17, 33, 65, 129}
 )
 
@@ -131,18 +133,27 @@ func (m Memory) Level() float64 { return (m.good + unknown*belief) / (m.all + be
 func (m Memory) steps(step float64) float64 { return math.Max(1, math.Ceil(m.Age/step-1e-9)) }
 
 // lone is the chain of one zone that keeps its level: outages by age, then runs by age.
-func lone(level, step float64) chain {
-	n := len(fineAges)
+func lone(ages []int, level, step float64) chain {
+	n := len(ages)
 	c := chain{up: make([]bool, 2*n), edges: make([][]edge, 2*n)}
 	for b := range n {
-		age := middle(fineAges, b) * math.Max(1, step/natural)
+		age := middle(ages, b) * math.Max(1, step/natural)
 		down := scaled(chance(odds(downOdds, age)+downLevel*tilt(level)), step)
 		up := scaled(chance(odds(upOdds, age)+upLevel*tilt(level)), step)
 		c.up[n+b] = true
-		c.age(b, n, down, grows(fineAges, b), false)
-		c.age(n+b, 0, up, grows(fineAges, b), true)
+		c.age(b, n, down, grows(ages, b), false)
+		c.age(n+b, 0, up, grows(ages, b), true)
 	}
 	return c
+}
+
+// loneState is the state of lone's chain that a zone is in.
+func (m Memory) loneState(ages []int, step float64) int {
+	i := bucket(ages, m.steps(step))
+	if m.Up {
+		i += len(ages)
+	}
+	return i
 }
 
 // age gives a state its three ways on: the run ends and leads to another state, or it goes on in its bucket or

@@ -44,11 +44,12 @@ type table struct {
 	spots  []int     // position of an up state among the up states, -1 when down
 	stages int       // steps a warm-up is spread over, less one: modes between launch and productive
 	slots  int       // rows of one time left
+	held   int       // the first of them that are kept: all, or in a thin table no stage of a warm-up but the first
 	grid   []float64 // x of each point, s
 	kept   []int     // the times left that are kept, in steps, rising
 	block  []int32   // by time left: its place in kept, or -1
-	val    []float32 // [kept][slot][grid]
-	aside  []float32 // while it is solved: two times left that are not kept, by turns
+	val    []uint16  // [kept][held slot][grid], in parts of the time left: none costs more than on-demand all the way
+	solved []float32 // while it is solved: all rows of two times left, by turns
 }
 
 // shift is where the points of a grid land when x falls by some seconds: below 0 is unsafe.
@@ -70,6 +71,10 @@ func newTable(h horizon, c chain) *table {
 	}
 	t.stages = max(0, int(math.Ceil(h.delay/h.step-1e-9))-1)
 	t.slots = 2*len(c.up) + (1+t.stages)*ups
+	t.held = t.slots
+	if h.thin {
+		t.held = 2*len(c.up) + (1+min(t.stages, 1))*ups
+	}
 	for x := 0; x < h.near*h.fine; x++ {
 		t.grid = append(t.grid, float64(x)*h.step/float64(h.fine))
 	}
@@ -85,10 +90,7 @@ func newTable(h horizon, c chain) *table {
 			next = left + h.gap(left)
 		}
 	}
-	t.val = make([]float32, len(t.kept)*t.slots*len(t.grid))
-	if h.thin {
-		t.aside = make([]float32, 2*t.slots*len(t.grid))
-	}
+	t.val = make([]uint16, len(t.kept)*t.held*len(t.grid))
 	return t
 }
 
@@ -97,21 +99,41 @@ func (h horizon) gap(at int) int {
 	if !h.thin {
 		return 1
 	}
-	return max(1, at/16)
+	return max(1, at/8)
+}
+
+// ages are the buckets of a lone zone.
+func (h horizon) ages() []int {
+	if h.thin {
+		return fewAges
+	}
+	return fineAges
 }
 
 // bytes is the memory of a solved table.
-func (t *table) bytes() int { return 4*len(t.val) + 8*len(t.grid) }
+func (t *table) bytes() int { return 2*len(t.val) + 8*len(t.grid) }
 
+// row is a slot's values at a time left, while the table is solved.
 func (t *table) row(left, slot int) []float32 {
 	n := len(t.grid)
-	if b := t.block[left]; b >= 0 {
-		at := (int(b)*t.slots + slot) * n
-		return t.val[at : at+n]
-	}
 	at := (left%2*t.slots + slot) * n
-	return t.aside[at : at+n]
+	return t.solved[at : at+n]
 }
+
+// keep stores what is held of a time left.
+func (t *table) keep(left int) {
+	b, size, at := int(t.block[left]), t.held*len(t.grid), left%2*t.slots*len(t.grid)
+	if b < 0 {
+		return
+	}
+	to, parts := t.val[b*size:(b+1)*size], whole/float32(left)
+	for i, v := range t.solved[at : at+size] {
+		to[i] = uint16(v*parts + 0.5)
+	}
+}
+
+// whole is the time left, in the parts that values are kept in.
+const whole = 65535
 
 func (t *table) idle(i int) int     { return i }
 func (t *table) onDemand(i int) int { return len(t.chain.up) + i }
@@ -172,6 +194,7 @@ func (t *table) shift(by float64) shift {
 func (t *table) solve(ctx context.Context) error {
 	sw := &sweep{table: t, wait: t.shift(t.step), launch: t.shift(t.delay)}
 	n := len(t.grid)
+	t.solved = make([]float32, 2*t.slots*n)
 	sw.ei, sw.eo = make([]float32, n), make([]float32, n)
 	for k := 0; k <= t.stages; k++ {
 		left := t.delay - float64(k)*t.step
@@ -189,8 +212,9 @@ func (t *table) solve(ctx context.Context) error {
 			sw.state(left, i)
 		}
 		sw.moves(left)
+		t.keep(left)
 	}
-	t.aside = nil
+	t.solved = nil
 	return nil
 }
 

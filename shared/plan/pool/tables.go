@@ -62,7 +62,7 @@ func (t *Tables) solved(ctx context.Context, k key) (*table, error) {
 	if tab := t.warm(k); tab != nil {
 		return tab, nil
 	}
-	tab := newTable(k.horizon, lone(k.level, k.step))
+	tab := newTable(k.horizon, lone(k.ages(), k.level, k.step))
 	if err := tab.solve(ctx); err != nil {
 		return nil, err
 	}

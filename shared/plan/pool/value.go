@@ -16,29 +16,59 @@ func (t *table) spare(m moment) float64 {
 	return m.left - m.work - t.delay
 }
 
-// read interpolates a slot at steps left and slack x; +Inf below 0.
-func (t *table) read(slot int, left, x float64) float64 {
+// where is where a time left and a slack lie among the points of a table: between two kept times, and for each between
+// two points of the grid.
+type where struct {
+	unsafe        bool    // no slack: +Inf in every slot
+	lo            int     // the earlier kept time
+	before, after float32 // weights of the parts kept there and at the next
+	below, above  int     // the point below at each
+	f0, f1        float32 // and the share of the point above
+}
+
+// locate finds steps left and slack x.
+func (t *table) locate(left, x float64) where {
 	if x < -slop {
-		return math.Inf(1)
+		return where{unsafe: true}
 	}
 	left = math.Min(math.Max(left, 0), float64(t.left))
 	lo := t.before(left)
-	f := (left - float64(t.kept[lo])) / float64(t.kept[lo+1]-t.kept[lo])
-	below, above := x, x
+	from, to := float64(t.kept[lo]), float64(t.kept[lo+1])
+	f := (left - from) / (to - from)
+	s := where{lo: lo, before: float32(from * (1 - f) / whole), after: float32(to * f / whole)}
 	if t.thin && left*t.step-t.delay-x < x {
 		// Less work than slack: between kept times the same work is the better guide, since at the same slack one of
 		// them may have none left.
-		below, above = x-(left-float64(t.kept[lo]))*t.step, x+(float64(t.kept[lo+1])-left)*t.step
+		s.below, s.f0 = t.point(x - (left-from)*t.step)
+		s.above, s.f1 = t.point(x + (to-left)*t.step)
+		return s
 	}
-	return t.at(t.kept[lo], slot, below)*(1-f) + t.at(t.kept[lo+1], slot, above)*f
+	s.below, s.f0 = t.point(x)
+	s.above, s.f1 = s.below, s.f0
+	return s
 }
 
-// at interpolates a slot at a kept time left.
-func (t *table) at(left, slot int, x float64) float64 {
-	i, g := t.place(x)
-	row := t.row(left, slot)
-	return float64(row[i])*(1-g) + float64(row[i+1])*g
+// point is place in the precision of the table.
+func (t *table) point(x float64) (int, float32) {
+	i, f := t.place(x)
+	return i, float32(f)
 }
+
+// value interpolates a slot.
+func (t *table) value(s where, slot int) float64 {
+	if s.unsafe {
+		return math.Inf(1)
+	}
+	n := len(t.grid)
+	at := (s.lo*t.held + slot) * n
+	lo, hi := t.val[at+s.below:at+s.below+2], t.val[at+t.held*n+s.above:at+t.held*n+s.above+2]
+	a := float32(lo[0])*(1-s.f0) + float32(lo[1])*s.f0
+	b := float32(hi[0])*(1-s.f1) + float32(hi[1])*s.f1
+	return float64(a*s.before + b*s.after)
+}
+
+// read is value at steps left and slack x.
+func (t *table) read(slot int, left, x float64) float64 { return t.value(t.locate(left, x), slot) }
 
 // before is the last kept time left at or before left, but one with another after it.
 func (t *table) before(left float64) int {
@@ -50,23 +80,27 @@ func (t *table) before(left float64) int {
 }
 
 // ridden is the value of an instance on spot in state i with some warm-up left: between the stages the table has.
-func (t *table) ridden(i int, warmup, left, x float64) float64 {
-	if warmup < 1e-3 || x < -slop { // unsafe is +Inf, and a share of that would be no number
-		return t.read(t.spot(i, 0), left, x)
+func (t *table) ridden(s where, i int, warmup float64) float64 {
+	if warmup < 1e-3 || s.unsafe { // unsafe is +Inf, and a share of that would be no number
+		return t.value(s, t.spot(i, 0))
 	}
 	less, slot := 0.0, t.spot(i, 0)
-	for k := t.stages; k >= 0; k-- {
+	from := t.stages
+	if t.held < t.slots { // between the first and productive nothing is kept
+		from = 1
+	}
+	for k := from; k >= 0; k-- {
 		more, next := t.delay-float64(k)*t.step, t.idle(i)
 		if k > 0 {
 			next = t.spot(i, k)
 		}
 		if warmup <= more+1e-9 || k == 0 {
 			f := math.Min(1, (warmup-less)/(more-less))
-			return t.read(slot, left, x)*(1-f) + t.read(next, left, x)*f
+			return t.value(s, slot)*(1-f) + t.value(s, next)*f
 		}
 		less, slot = more, next
 	}
-	return t.read(slot, left, x)
+	return t.value(s, slot)
 }
 
 // costs are the expected costs of the actions open at a moment, in steps on demand, +Inf where not safe.
@@ -86,17 +120,22 @@ func (t *table) weighBent(m moment, i int, edges []edge, dt float64) costs {
 	run := func(warmup float64) float64 { return math.Min(share, (m.work+warmup)/t.step) }
 
 	plain := m.left - m.work - t.delay // slack if what runs is given up
-	c.wait = t.mean(i, edges, share, func(j int, _ bool) float64 { return t.read(t.idle(j), left, plain-dt) })
-
-	if m.mode == OnDemand {
-		c.onDemand = run(m.warmup)
-		if m.work+m.warmup > dt {
-			c.onDemand += t.mean(i, edges, share, func(j int, _ bool) float64 { return t.demanded(j, left, x) })
-		}
+	if waited := t.locate(left, plain-dt); waited.unsafe {
+		c.wait = math.Inf(1)
 	} else {
-		c.onDemand = run(t.delay)
-		if m.work+t.delay > dt {
-			c.onDemand += t.mean(i, edges, share, func(j int, _ bool) float64 { return t.demanded(j, left, x-t.delay) })
+		c.wait = t.mean(i, edges, share, func(j int, _ bool) float64 { return t.value(waited, t.idle(j)) })
+	}
+	warm := m.warmup
+	if m.mode != OnDemand {
+		warm, x = t.delay, x-t.delay
+	}
+	c.onDemand = run(warm)
+	if m.work+warm > dt {
+		if x < 0 { // it must run to the end
+			c.onDemand += math.Max(0, left-(x+t.delay)/t.step)
+		} else {
+			ran := t.locate(left, x)
+			c.onDemand += t.mean(i, edges, share, func(j int, _ bool) float64 { return t.value(ran, t.onDemand(j)) })
 		}
 	}
 	if !t.chain.up[i] {
@@ -108,11 +147,12 @@ func (t *table) weighBent(m moment, i int, edges []edge, dt float64) costs {
 			return cost
 		}
 		burn := math.Min(warmup, dt)
+		rode := t.locate(left, plain-burn)
 		return cost + t.mean(i, edges, share, func(j int, lost bool) float64 {
 			if lost || !t.chain.up[j] {
-				return t.read(t.idle(j), left, plain-burn)
+				return t.value(rode, t.idle(j))
 			}
-			return t.ridden(j, warmup-burn, left, plain-burn)
+			return t.ridden(rode, j, warmup-burn)
 		})
 	}
 	c.launch = ride(t.delay)

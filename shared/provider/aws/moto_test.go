@@ -1,10 +1,10 @@
 package aws_test
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -42,31 +42,42 @@ func tool(t *testing.T, name string) string {
 	return ""
 }
 
+// listening reads a server's own words up to the address it was given, and lets it talk on.
+func listening(t *testing.T, said io.Reader) string {
+	found := make(chan string, 1)
+	go func() {
+		lines := bufio.NewScanner(said)
+		for lines.Scan() {
+			if _, addr, ok := strings.Cut(lines.Text(), "Running on http://"); ok {
+				found <- strings.TrimSpace(addr)
+				break
+			}
+		}
+		_, _ = io.Copy(io.Discard, said)
+	}()
+	select {
+	case addr := <-found:
+		return addr
+	case <-time.After(90 * time.Second):
+		t.Fatal("moto_server does not say where it runs")
+		return ""
+	}
+}
+
 // moto starts somebody else's EC2 and returns its address. It has no price list: those calls go to our stand-in.
 func moto(t *testing.T) string {
 	program := tool(t, "moto_server")
-	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	cmd := exec.Command(program, "-H", "127.0.0.1", "-p", "0")
+	cmd.Env = append(os.Environ(), "MOTO_EC2_LOAD_DEFAULT_AMIS=true")
+	said, err := cmd.StderrPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
-	addr := ln.Addr().String()
-	ln.Close()
-	_, port, _ := net.SplitHostPort(addr)
-	cmd := exec.Command(program, "-H", "127.0.0.1", "-p", port)
-	cmd.Env = append(os.Environ(), "MOTO_EC2_LOAD_DEFAULT_AMIS=true")
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	for end := time.Now().Add(90 * time.Second); ; time.Sleep(100 * time.Millisecond) { // it says nothing when it is up
-		if c, err := net.Dial("tcp", addr); err == nil {
-			c.Close()
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("moto_server does not come up")
-		}
-	}
+	addr := listening(t, said)
 	c, err := fake.Open(awstest.Market())
 	if err != nil {
 		t.Fatal(err)

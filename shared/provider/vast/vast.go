@@ -22,7 +22,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/shopspring/decimal"
@@ -51,11 +50,10 @@ type Settings struct {
 
 // Vast is one account. It implements provider.Provider.
 type Vast struct {
-	s    Settings
-	wire *wire
-
-	mu    sync.Mutex          // search and buy in turn: two buyers of one machine are both told yes
-	taken map[int64]time.Time // asks that were just tried: the search shows them for a while
+	s      Settings
+	wire   *wire
+	buying provider.Turn       // search and buy in turn: two buyers of one machine are both told yes
+	taken  map[int64]time.Time // asks that were just tried: the search shows them for a while; of whoever is buying
 }
 
 const takenFor = 2 * time.Minute
@@ -70,7 +68,7 @@ func New(s Settings) *Vast {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	return &Vast{s: s, wire: newWire(s), taken: map[int64]time.Time{}}
+	return &Vast{s: s, wire: newWire(s), buying: provider.NewTurn(), taken: map[int64]time.Time{}}
 }
 
 // Traits implements provider.Provider.
@@ -125,11 +123,14 @@ func (v *Vast) pools(asks []ask, m fleet.Market) []fleet.Offer {
 			best[key], order = &o, append(order, key)
 			continue
 		}
-		n := b.Stock.Or(0) + 1
+		n, least := b.Stock.Or(0)+1, b.CUDA
+		if o.CUDA == "" || least != "" && fleet.Version(o.CUDA, least) < 0 {
+			least = o.CUDA // any of them may be the one that is rented
+		}
 		if o.Price.Amount.Amount.LessThan(b.Price.Amount.Amount) {
 			*b = o
 		}
-		b.Stock = fleet.Known(n)
+		b.Stock, b.CUDA = fleet.Known(n), least
 	}
 	out := make([]fleet.Offer, 0, len(order))
 	for _, key := range order {
@@ -150,7 +151,7 @@ func (v *Vast) offer(a ask, m fleet.Market) (fleet.Offer, bool) {
 	}
 	o := fleet.Offer{
 		Cloud: Cloud, Account: v.s.Account, Region: country(a.Place), Type: kind(a.GPU, a.GPUs, card.Memory), Market: m,
-		GPU: card.Model, GPUs: a.GPUs, Form: card.Form, Memory: card.Memory, Marketplace: true, Stock: fleet.Known(1),
+		GPU: card.Model, GPUs: a.GPUs, Form: card.Form, Memory: card.Memory, CUDA: a.CUDA.String(), Marketplace: true, Stock: fleet.Known(1),
 		Price: fleet.Price{Amount: usd(price), Per: fleet.PerInstanceHour, Includes: fmt.Sprintf("%d GB disk", v.s.Disk)},
 	}
 	o.Hourly = fleet.Known(o.Price.Amount)
@@ -235,8 +236,11 @@ func (v *Vast) launch(ctx context.Context, want provider.Request) (none provider
 	if err != nil {
 		return none, err
 	}
-	v.mu.Lock()
-	defer v.mu.Unlock()
+	done, err := v.buying.Take(ctx)
+	if err != nil {
+		return none, err
+	}
+	defer done()
 	all, err := v.list(ctx)
 	if err != nil {
 		return none, fmt.Errorf("look for its label: %w", err)

@@ -18,6 +18,7 @@ type User struct {
 	Name      string
 	Publish   []string
 	Subscribe []string
+	Answers   bool // it may answer what it is asked, wherever the answer is wanted
 }
 
 // Inbox is where answers to a user come; the user may read nowhere else.
@@ -125,9 +126,9 @@ func reads(bucket string) []string {
 }
 
 // Relay is the relay's user: it hears for the functions, on consumers that carry their names, buries what they cannot
-// read, and says of a launch that it came too late. consumers are its own.
+// read, says of a launch that it came too late, and hands secrets to machines. consumers are its own.
 func Relay(fleet string, consumers []Consumer) User {
-	u := User{Name: "relay", Subscribe: []string{Inbox("relay") + ".>"}, Publish: []string{"dead.>", bus.Subject(fleet, "plan.failed", ">")}}
+	u := User{Name: "relay", Answers: true, Subscribe: []string{Inbox("relay") + ".>", Secrets(fleet, "*")}, Publish: []string{"dead.>", bus.Subject(fleet, "plan.failed", ">")}}
 	for _, c := range consumers {
 		u.Publish = append(u.Publish, consumer(c.Stream, c.Name)...)
 	}
@@ -154,6 +155,9 @@ func Admin() User { return User{Name: "admin", Publish: []string{">"}, Subscribe
 // Leaf is a leaf node of a site elsewhere. What is said there passes only as far as its own users may say it.
 func Leaf() User { return User{Name: "leaf", Publish: []string{">"}, Subscribe: []string{">"}} }
 
+// Secrets is where a machine asks for the secrets of what it runs; "*" is where the relay hears all.
+func Secrets(fleet, machine string) string { return "secrets." + fleet + "." + machine }
+
 // All are the users of a deployment. consumers are the relay's.
 func All(fleet string, consumers []Consumer) []User {
 	return append(Functions(fleet), Relay(fleet, consumers), Admin(), Leaf())
@@ -176,6 +180,7 @@ func Agent(fleet string) User {
 		u.Publish = append(u.Publish, bus.Subject(fleet, k, job))
 	}
 	u.Publish = append(u.Publish, bus.Subject(fleet, "utilisation.measured", me))
+	u.Publish = append(u.Publish, Secrets(fleet, me))
 	name := "agent-" + fleet + "-" + me
 	u.Publish = append(u.Publish,
 		"$JS.API.CONSUMER.INFO."+bus.Facts+"."+name, "$JS.API.CONSUMER.MSG.NEXT."+bus.Facts+"."+name, "$JS.ACK."+bus.Facts+"."+name+".>",

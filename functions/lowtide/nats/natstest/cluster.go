@@ -2,7 +2,6 @@ package natstest
 
 import (
 	"fmt"
-	"net"
 	"net/url"
 	"testing"
 	"time"
@@ -20,7 +19,7 @@ import (
 func Cluster(t testing.TB) (*nats.Conn, jetstream.JetStream) {
 	t.Helper()
 	var routes []*url.URL
-	ports := freePorts(t, 3)
+	ports := []int{Port(t), Port(t), Port(t)}
 	for _, p := range ports {
 		routes = append(routes, &url.URL{Scheme: "nats", Host: fmt.Sprintf("127.0.0.1:%d", p)})
 	}
@@ -83,18 +82,4 @@ func Small(t testing.TB, maxPayload int32) *nats.Conn {
 	}
 	nc, _ := connect(t, s)
 	return nc
-}
-
-func freePorts(t testing.TB, n int) []int {
-	t.Helper()
-	var ports []int
-	for range n {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer l.Close() // all at the end, so that they differ
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
-	}
-	return ports
 }

@@ -15,7 +15,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,7 +102,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 type object = map[string]any
 
-// takes are the parameters of each action, "#" standing for a number; "!" marks those it cannot do without.
+// takes are the parameters of each action, as fake.Takes has them.
 var takes = map[string][]string{
 	"DescribeInstanceTypes":     {"!RegionId", "MaxResults", "NextToken"},
 	"DescribeAvailableResource": {"!RegionId", "!DestinationResource", "InstanceChargeType", "SpotStrategy", "IoOptimized"},
@@ -118,24 +117,17 @@ var takes = map[string][]string{
 	},
 }
 
-var digits = regexp.MustCompile(`\.[0-9]+`)
-
 func (s *Server) act(action, version string, v url.Values) (any, error) {
 	known, ok := takes[action]
 	if !ok || version != "2014-05-26" {
 		return nil, fail{http.StatusNotFound, "InvalidAction.NotFound", "Specified api is not found, please check your url and method."}
 	}
-	given := map[string]bool{}
-	for k := range v {
-		name := digits.ReplaceAllString(k, ".#")
-		if given[name] = true; !slices.Contains(known, name) && !slices.Contains(known, "!"+name) {
-			return nil, fail{http.StatusBadRequest, "InvalidParameter", k + " is not a parameter of " + action}
-		}
+	unknown, lacks := fake.Takes(known, v)
+	if unknown != "" {
+		return nil, fail{http.StatusBadRequest, "InvalidParameter", unknown + " is not a parameter of " + action}
 	}
-	for _, k := range known {
-		if name, needed := strings.CutPrefix(k, "!"); needed && !given[name] {
-			return nil, fail{http.StatusBadRequest, "MissingParameter", name + " is mandatory for this action."}
-		}
+	if lacks != "" {
+		return nil, fail{http.StatusBadRequest, "MissingParameter", lacks + " is mandatory for this action."}
 	}
 	if n, err := strconv.Atoi(v.Get("MaxResults")); err == nil && n > 100 {
 		return nil, fail{http.StatusBadRequest, "InvalidParameter", "MaxResults is at most 100"}
