@@ -64,6 +64,10 @@ var kinds = func() map[Kind]reflect.Type {
 		ChannelRecovered{},
 		AlertReceived{},
 		RuleFailed{},
+		RuleActed{},
+		WebhookAsked{},
+		WorkloadAsked{},
+		PlanAsked{},
 		PersonActed{},
 	} {
 		m[f.Kind()] = reflect.TypeOf(f)
@@ -394,6 +398,14 @@ type BenchmarkFinished struct {
 	Causes  []string      `json:"causes,omitempty"`
 	Ran     string        `json:"ran,omitempty"`   // podman, docker, nerdctl; process: not in a container
 	Error   string        `json:"error,omitempty"` // the runner could not run
+
+	Framework *Framework `json:"framework,omitempty"` // the workload's own check, which runs on what has passed; nil: it has none
+}
+
+// Framework is how a workload's own check of a machine ended.
+type Framework struct {
+	Code int    `json:"code"`           // exit status; -1: it did not come to one
+	Tail string `json:"tail,omitempty"` // last lines of what it printed, if it failed
 }
 
 // Device is one GPU (or CPU) as measured.
@@ -418,6 +430,9 @@ type InstanceVerified struct {
 
 	Took time.Duration `json:"took,omitempty"` // from the order to the answer: what the gate cost, at the machine's price
 }
+
+// CauseFramework begins the cause of a rejection by the workload's own check.
+const CauseFramework = "framework"
 
 // InstanceRejected says that a machine is not what was paid for.
 type InstanceRejected struct {

@@ -97,6 +97,9 @@ type Deps struct {
 	Log func(ctx context.Context, workload string, epoch uint64, last bool) error
 	// Code fetches the workload's packed directory by its hash; ErrDamaged if there is none. Nil: there is never one.
 	Code func(ctx context.Context, workload, sum string) ([]byte, error)
+	// Secrets asks for what the workload refers to, by the variables that it finds them in; ErrNoSecrets if that is for good.
+	// Nil: nobody can be asked.
+	Secrets func(ctx context.Context, workload string) (map[string]string, error)
 	// Spawn runs long work beside the agent; nil runs a goroutine. Simulations run it at once, or when they like.
 	Spawn func(func())
 }
@@ -131,6 +134,8 @@ type Agent struct {
 	progressAt time.Time // of the next workload.progressed
 	progressed int64
 	place      place
+	known      known
+	blindAt    time.Time // since when the end waits for secrets
 	signal     signals
 	upload     upload
 	saves      measures
@@ -293,6 +298,7 @@ func (a *Agent) round(ctx context.Context) error {
 	a.readNewest()
 	a.watch()
 	a.measure()
+	a.veil()
 	if err := a.follow(ctx); err != nil {
 		return err
 	}

@@ -146,6 +146,9 @@ func (a *Agent) bench() (waits bool) {
 			// A driver that was still coming up is not a bad machine: whoever judges may take the second error as the last.
 			got, err = a.deps.Bench.Run(ctx, a.cfg.Machine, want)
 		}
+		if err == nil {
+			a.check(ctx, want.Check, &got)
+		}
 		return func() { a.proved(want, got, err) }
 	})
 	return true

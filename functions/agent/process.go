@@ -44,6 +44,9 @@ type Processes struct {
 // NewProcesses runs workloads below dir. env is what they inherit besides their own; the agent's own settings and
 // credentials, everything named LOWTIDE_, are left out of it.
 func NewProcesses(dir string, clock fn.Clock, env []string) *Processes {
+	if whole, err := filepath.Abs(dir); err == nil { // containers see it under the same name
+		dir = whole
+	}
 	p := &Processes{dir: dir, clock: clock}
 	for _, e := range env {
 		if !strings.HasPrefix(e, "LOWTIDE_") {
@@ -109,7 +112,11 @@ func (p *Processes) Start(_ context.Context, c Command) error {
 	if c.SaveEvery > 0 {
 		env = append(env, fmt.Sprintf("LOWTIDE_SAVE_EVERY=%g", p.clock.Real(c.SaveEvery).Seconds()))
 	}
-	_, err := holder.Start(p.run(), within(c.Dir, c.Run), env, int64(c.Epoch))
+	b := p.boxOfRun(c)
+	if err := p.noted(b); err != nil {
+		return err
+	}
+	_, err := holder.Start(p.run(), b.command(c.Run, prepared(c)), env, int64(c.Epoch))
 	return err
 }
 
@@ -203,7 +210,9 @@ func (p *Processes) Stop(ctx context.Context, atOnce bool) error {
 		if err == nil {
 			err = kill(ctx, setup)
 		}
-		return errors.Join(err, kill(ctx, s))
+		err = errors.Join(err, kill(ctx, s))
+		p.killBoxes()
+		return err
 	}
 	if s.Phase == holder.None {
 		return nil

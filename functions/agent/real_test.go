@@ -49,6 +49,7 @@ type real struct {
 	watch agent.Watch
 	off   atomic.Bool
 	log   func(workload string, epoch uint64, last bool) error // what the agent's Log does; nil: nothing
+	ask   func() (map[string]string, error)                    // for secrets
 	a     *agent.Agent
 	said  []events.Event
 }
@@ -100,7 +101,8 @@ func (r *real) boot() {
 	r.a, err = agent.New(r.cfg, agent.Deps{
 		Runner: agent.NewProcesses(r.dir, fn.Clock{}, os.Environ()), Saver: agent.Checkpoints{Store: r.store},
 		Bench: agent.Proof{Command: []string{self, "bench"}}, Power: r, Disk: agent.Dir(r.dir), Watch: r.watch,
-		Code: agent.Checkpoints{Store: r.store}.Code,
+		Secrets: func(context.Context, string) (map[string]string, error) { return r.ask() },
+		Code:    agent.Checkpoints{Store: r.store}.Code,
 		Log: func(_ context.Context, workload string, epoch uint64, last bool) error {
 			if r.log == nil {
 				return nil

@@ -230,10 +230,12 @@ func (o *common) print(w io.Writer, v any, text func(io.Writer)) error {
 
 func submitCommand() *cobra.Command {
 	var o common
+	var from foreign
 	cmd := &cobra.Command{
-		Use: "submit FILE", Short: "Ask for a workload; says whether it was accepted, and what it can cost at most", Args: needs("FILE"),
+		Use: "submit FILE", Short: "Ask for a workload; says whether it was accepted, and what it can cost at most", Args: from.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := readBounded(args[0])
+			name := from.name(args)
+			b, err := readBounded(name)
 			if err != nil {
 				return usage(err)
 			}
@@ -245,16 +247,19 @@ func submitCommand() *cobra.Command {
 				defer c.nc.Close()
 				now = c.clock.Now()
 			}
-			asked, err := intake.Parse(args[0], b, now)
+			asked, err := from.parse(cmd, name, b, now)
 			if err != nil {
 				return usage(err)
 			}
-			code, err := packed(args[0], asked.Workdir)
+			code, err := packed(name, asked.Workdir)
 			if err != nil {
 				return usage(err)
 			}
 			if away != nil {
 				return away
+			}
+			if err := asked.At(c.Bucket); err != nil {
+				return usage(fmt.Errorf("%s: %w", name, err))
 			}
 			if err := c.bring(cmd, &asked.Spec, code); err != nil {
 				return err
@@ -262,6 +267,7 @@ func submitCommand() *cobra.Command {
 			return c.submit(cmd, &o, asked.Spec)
 		},
 	}
+	from.on(cmd)
 	return o.on(cmd, true)
 }
 

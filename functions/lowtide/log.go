@@ -90,20 +90,23 @@ func (s *shipper) files(epoch uint64) (files [3]string, sizes [3]int64, err erro
 	return files, sizes, nil
 }
 
-// ends is the last of files that follow one another.
+// margin is read before what is kept, so that no half of a secret is left at its beginning.
+const margin = 64 << 10
+
+// ends is the last of files that follow one another, and somewhat more than is kept.
 func ends(files [3]string) ([]byte, error) {
 	var all []byte
 	for _, name := range files {
 		if name == "" {
 			continue
 		}
-		b, err := readEnd(name, checkpoint.MaxLog)
+		b, err := readEnd(name, checkpoint.MaxLog+margin)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
 		all = append(all, b...)
 	}
-	return all[max(0, len(all)-checkpoint.MaxLog):], nil
+	return all[max(0, len(all)-checkpoint.MaxLog-margin):], nil
 }
 
 func readEnd(name string, most int64) ([]byte, error) {

@@ -119,13 +119,13 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		deps.Meter = use
 	}
 	if s.Metadata != "" {
-		deps.Watch = agent.Endpoint{URL: s.Metadata, Token: s.MetadataToken}
+		deps.Watch = agent.Endpoint{URL: s.Metadata, Token: s.MetadataToken, Self: s.ID}
 	}
 	if u := os.Getenv("LOWTIDE_METADATA_URL"); u != "" { // of the fake cloud
 		deps.Power = &powerOff{url: u + "/poweroff"}
 	}
 	sh := &shipper{dir: filepath.Join(s.Dir, "work"), machine: s.Machine, store: store}
-	deps.Log, deps.Code = sh.ship, agent.Checkpoints{Store: store}.Code
+	deps.Log, deps.Code, deps.Secrets = sh.ship, agent.Checkpoints{Store: store}.Code, askSecrets(nc, s)
 	a, err := agent.New(s.Config, deps)
 	if err != nil {
 		return err

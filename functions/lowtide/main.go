@@ -83,6 +83,7 @@ func root() *cobra.Command {
 	for _, c := range []*cobra.Command{
 		runCommand(),
 		submitCommand(),
+		schemaCommand(),
 		statusCommand(),
 		eventsCommand(),
 		logsCommand(),
@@ -95,6 +96,7 @@ func root() *cobra.Command {
 		simulate.Command(),
 		cloudCommand(),
 		offersCommand(),
+		trialCommand(),
 		relayCommand(),
 		natsCommand(),
 		checkpointsCommand(),
@@ -102,6 +104,7 @@ func root() *cobra.Command {
 		approveCommand(),
 		denyCommand(),
 		notifyCommand(),
+		rulesCommand(),
 	} {
 		cmd.AddCommand(c)
 	}

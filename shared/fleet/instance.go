@@ -107,6 +107,16 @@ type Order struct {
 type Benchmark struct {
 	Nonce string `json:"nonce"`
 	Suite string `json:"suite"` // "quick" or "full"
+	Check *Check `json:"check,omitempty"`
+}
+
+// Check is a workload's own word on a machine: a command that must succeed after the benchmark.
+type Check struct {
+	Workload string            `json:"workload"`
+	Command  []string          `json:"command"`
+	Env      map[string]string `json:"env,omitempty"`
+	Code     string            `json:"code,omitempty"`  // as in Kit
+	Image    string            `json:"image,omitempty"` // as in Kit
 }
 
 // Start is a run: what to run and from which checkpoint.

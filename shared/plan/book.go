@@ -55,7 +55,7 @@ func NewBook(m *fleet.Markets) *Book {
 
 // suits names a kind of workload: those that the same offers fit.
 func suits(market fleet.Market, s *fleet.Spec) string {
-	return string(market) + "/" + strconv.Itoa(s.GPUs) + "/" + strings.Join(s.Models, ",") + "/" + strings.Join(s.Clouds, ",")
+	return string(market) + "/" + strconv.Itoa(s.GPUs) + "/" + strings.Join(s.Models, ",") + "/" + strings.Join(s.Clouds, ",") + "/" + s.Want.String()
 }
 
 // fitting returns the offers of a market that can run a workload, cheapest first.
@@ -131,7 +131,7 @@ func (b *Book) pick(market fleet.Market, f *fleet.Fleet, w *fleet.Workload, now 
 func fits(o *fleet.Offer, s *fleet.Spec) bool {
 	return o.GPUs >= s.GPUs &&
 		(len(s.Models) == 0 || slices.Contains(s.Models, o.GPU)) &&
-		(len(s.Clouds) == 0 || slices.Contains(s.Clouds, o.Cloud))
+		(len(s.Clouds) == 0 || slices.Contains(s.Clouds, o.Cloud)) && s.Want.Met(o)
 }
 
 // Promise is what accepting a workload commits to.
@@ -218,5 +218,9 @@ func asked(s fleet.Spec) string {
 	if len(s.Clouds) > 0 {
 		clouds = "on " + strings.Join(s.Clouds, " or ")
 	}
-	return gpus + ", " + models + ", " + clouds
+	all := gpus + ", " + models + ", " + clouds
+	if more := s.Want.String(); more != "" {
+		all += ", " + more + "; what an offer does not tell is no"
+	}
+	return all
 }
