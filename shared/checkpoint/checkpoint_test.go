@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -794,5 +795,33 @@ func TestTransientErrorsAreTriedAgainAndRefusalsAreNot(t *testing.T) {
 	}
 	if _, err := s.Manifest(ctx, "w", at(1, 1)); err == nil || tries["refused"] != 1 {
 		t.Errorf("a refusal was tried %d times (%v), want 1", tries["refused"], err)
+	}
+}
+
+func TestWhatCanNeverBeSavedIsToldApartFromAStoreThatDoesNotAnswer(t *testing.T) {
+	s, _ := onDisk(t, checkpoint.Options{})
+	for name, spoil := range map[string]func(dir string) error{
+		"a link out of it": func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "pw")) },
+		"a socket": func(dir string) error {
+			l, err := net.Listen("unix", filepath.Join(dir, "s"))
+			if err == nil {
+				t.Cleanup(func() { l.Close() })
+			}
+			return err
+		},
+		"nothing": func(dir string) error { return os.Remove(filepath.Join(dir, "w")) },
+	} {
+		dir := tree(t, map[string]string{"w": "x"})
+		if err := spoil(dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Save(ctx, "w", at(1, 1), dir, nil); !errors.Is(err, checkpoint.ErrUnfit) {
+			t.Errorf("%s: %v, want ErrUnfit", name, err)
+		}
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := s.Save(ended, "w", at(1, 1), tree(t, map[string]string{"w": "x"}), nil); err == nil || errors.Is(err, checkpoint.ErrUnfit) {
+		t.Errorf("a save that was called off: %v, want another error", err)
 	}
 }

@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -33,7 +35,7 @@ const (
 //
 // A save whose answer was lost may be repeated: the same content is success and returns the manifest that is
 // stored, other content is ErrTaken. ErrStale if a later epoch has begun: the training that dir comes from no longer
-// counts. ErrNoSpace if a file store cannot hold it. Whatever the error, earlier checkpoints are as they were.
+// counts. ErrUnfit and ErrChanged if dir is to blame. ErrNoSpace if a file store cannot hold it. Whatever the error, earlier checkpoints are as they were.
 func (s *Store) Save(ctx context.Context, workload string, id ID, dir string, progress func(Progress)) (*Manifest, error) {
 	w, err := s.of(workload)
 	if err != nil {
@@ -81,7 +83,7 @@ type saver struct {
 
 func (v *saver) run(ctx context.Context) (*Manifest, error) {
 	var err error
-	if v.root, v.files, err = scan(v.root); err != nil {
+	if v.root, v.files, err = scan(ctx, v.root); err != nil {
 		return nil, err
 	}
 	if err := v.store.tryCondition(ctx, v.w, v.workload); err != nil {
@@ -165,7 +167,7 @@ func (v *saver) commit(ctx context.Context, m *Manifest) (*Manifest, error) {
 }
 
 // scan lists what is in a directory, parents first, and returns the directory: that of the file, if it was given one.
-func scan(name string) (root string, files []File, err error) {
+func scan(ctx context.Context, name string) (root string, files []File, err error) {
 	root, err = filepath.EvalSymlinks(name)
 	if err != nil {
 		return "", nil, err
@@ -176,10 +178,10 @@ func scan(name string) (root string, files []File, err error) {
 	}
 	if info.Mode().IsRegular() {
 		f := File{Path: filepath.Base(root), Mode: info.Mode().Perm(), Size: info.Size()}
-		return filepath.Dir(root), []File{f}, f.check()
+		return filepath.Dir(root), []File{f}, unfit(f.check())
 	}
 	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return err
 		}
 		rel, err := filepath.Rel(root, p)
@@ -202,15 +204,22 @@ func scan(name string) (root string, files []File, err error) {
 			f.Link = filepath.ToSlash(f.Link)
 		}
 		if err := f.check(); err != nil {
-			return err
+			return unfit(err)
 		}
 		files = append(files, f)
 		return nil
 	})
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s is empty", root)
+		err = unfit(fmt.Errorf("%s is empty", root))
 	}
 	return root, files, err
+}
+
+func unfit(err error) error {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnfit, err)
+	}
+	return err
 }
 
 // check refuses what must not be restored: names and links that lead out of the directory, and special files.
@@ -349,13 +358,11 @@ func hashOfSums(sums [][sha256.Size]byte) string {
 	return hex.EncodeToString(whole.Sum(nil))
 }
 
-var errChanged = errors.New("it changed while it was being saved")
-
 // readFile cuts a file into pieces. They are hashed by those who send them: exactly what is sent, once.
 func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces chan<- piece) error {
 	f := &v.files[i]
 	name := filepath.Join(v.root, filepath.FromSlash(f.Path))
-	in, err := os.Open(name)
+	in, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // what was a file may be a pipe now: nobody waits for its writer
 	if err != nil {
 		return err
 	}
@@ -364,8 +371,8 @@ func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces
 	if err != nil {
 		return err
 	}
-	if before.Size() != f.Size {
-		return fmt.Errorf("file %q: %w", f.Path, errChanged)
+	if before.Size() != f.Size || !before.Mode().IsRegular() {
+		return fmt.Errorf("file %q: %w", f.Path, ErrChanged)
 	}
 	sums := make([][sha256.Size]byte, (f.Size+v.chunkSize-1)/v.chunkSize)
 	v.mu.Lock()
@@ -398,7 +405,7 @@ func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces
 		return err
 	}
 	if !after.ModTime().Equal(before.ModTime()) || after.Size() != f.Size {
-		return fmt.Errorf("file %q: %w", f.Path, errChanged)
+		return fmt.Errorf("file %q: %w", f.Path, ErrChanged)
 	}
 	return nil
 }
