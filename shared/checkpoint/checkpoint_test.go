@@ -825,3 +825,34 @@ func TestWhatCanNeverBeSavedIsToldApartFromAStoreThatDoesNotAnswer(t *testing.T)
 		t.Errorf("a save that was called off: %v, want another error", err)
 	}
 }
+
+func TestASaveUploadsAgainWhatItsStoreHasLost(t *testing.T) {
+	s, out := onDisk(t, checkpoint.Options{})
+	files := map[string]string{"static": noise(1, 100_000), "other": noise(2, 50_000), "step": "1"}
+	save(t, s, at(1, 1), tree(t, files))
+	for name, lose := range map[int64]func() error{
+		2: func() error { return os.RemoveAll(out) },
+		3: func() error { return each(out, os.Remove) },
+		4: func() error { return each(out, func(name string) error { return os.Truncate(name, 7) }) },
+	} {
+		if err := lose(); err != nil {
+			t.Fatal(err)
+		}
+		files["step"] = fmt.Sprint(name)
+		dir := tree(t, files)
+		save(t, s, at(1, name+1), dir)
+		if diff := cmp.Diff(content(t, dir), restored(t, s, at(1, name+1))); diff != "" {
+			t.Errorf("loss %d: restored otherwise (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// each does something to every chunk below a directory.
+func each(dir string, do func(name string) error) error {
+	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Base(filepath.Dir(p)) != "chunks" {
+			return err
+		}
+		return do(p)
+	})
+}

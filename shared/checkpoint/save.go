@@ -77,6 +77,8 @@ type saver struct {
 	progress Progress
 	sums     map[int][][sha256.Size]byte // of each chunk of each regular file
 	pending  map[string]chan struct{}    // keyed hashes being uploaded; closed when done
+	there    map[string]bool             // chunk names that this save has written, or seen in the store
+	listed   bool                        // this save has listed all that are there
 	fileDir  string                      // where a file store put the chunks
 	chunkKey string                      // one of the keys there
 }
@@ -105,7 +107,7 @@ func (v *saver) run(ctx context.Context) (*Manifest, error) {
 	}
 	v.chunkSize = cmpOr(v.store.opts.ChunkSize, chunkSizeFor(m.Bytes()))
 	v.progress.Total = m.Bytes()
-	v.pending = map[string]chan struct{}{}
+	v.pending, v.there = map[string]chan struct{}{}, map[string]bool{}
 	v.sums = map[int][][sha256.Size]byte{}
 	if err := v.upload(ctx); err != nil {
 		return nil, err
@@ -263,6 +265,7 @@ func (v *saver) learnChunks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	v.listed = true
 	v.w.mu.Lock()
 	v.w.chunks = found
 	v.w.mu.Unlock()
@@ -416,6 +419,12 @@ func (v *saver) store1(ctx context.Context, hash string, data []byte) (Chunk, er
 		found, wait := v.claim(hash, int64(len(data)))
 		if wait == nil {
 			if found.name != "" {
+				switch there, err := v.look(ctx, hash, found); {
+				case err != nil:
+					return Chunk{}, err
+				case !there:
+					continue
+				}
 				v.advance(int64(len(data)), int64(len(data)))
 				return Chunk{found.name, found.size}, nil
 			}
@@ -427,6 +436,41 @@ func (v *saver) store1(ctx context.Context, hash string, data []byte) (Chunk, er
 			return Chunk{}, ctx.Err()
 		}
 	}
+}
+
+// look says whether a chunk that is to be used again is still there, whole; one that is not is forgotten. What earlier
+// saves wrote may be gone with its bucket, and a checkpoint that names it would be none. One small request for each chunk
+// used again is cheaper than the bytes, and than a listing, which holds the chunks of a whole day.
+func (v *saver) look(ctx context.Context, hash string, c stored) (bool, error) {
+	v.mu.Lock()
+	known := v.listed || v.there[c.name]
+	v.mu.Unlock()
+	if known {
+		return true, nil
+	}
+	key := chunkPrefix(v.workload) + c.name
+	err := v.store.attempts(ctx, "look for "+key, func(ctx context.Context, _ func(int)) error {
+		a, err := v.store.bucket.Attributes(ctx, key)
+		if err == nil && a.Size != c.size {
+			err = fmt.Errorf("%w: %s has %d bytes, not %d", ErrCorrupt, key, a.Size, c.size)
+		}
+		return err
+	})
+	switch {
+	case isMissing(err) || errors.Is(err, ErrCorrupt):
+		v.w.mu.Lock()
+		defer v.w.mu.Unlock()
+		if v.w.chunks[hash].name == c.name {
+			delete(v.w.chunks, hash)
+		}
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.there[c.name] = true
+	return true, nil
 }
 
 // claim returns a chunk to use again, or something to wait for, or neither: then the caller uploads.
@@ -475,7 +519,7 @@ func (v *saver) uploadChunk(ctx context.Context, hash string, data []byte) (Chun
 		return Chunk{}, err
 	}
 	v.mu.Lock()
-	v.fileDir, v.chunkKey = dir, key
+	v.fileDir, v.chunkKey, v.there[name] = dir, key, true
 	v.mu.Unlock()
 	v.w.mu.Lock()
 	v.w.chunks[hash] = stored{name, int64(len(data)), v.now}
