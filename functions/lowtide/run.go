@@ -359,7 +359,7 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 // A server whose disk was full for a moment refuses a stream's writes from then on, until it is started anew.
 func (d *deck) guard(ctx context.Context) {
 	const every = 30 * time.Second // of the market, between two ticks
-	overdue := 0 // looks, not time: this process itself may have been stopped for an hour
+	overdue := 0                   // looks, not time: this process itself may have been stopped for an hour
 	for wait(ctx, time.Second); ctx.Err() == nil; wait(ctx, time.Second) {
 		if time.Since(time.Unix(0, d.stored.Load())) < 2*d.clock.Real(every)+time.Second {
 			overdue = 0

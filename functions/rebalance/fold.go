@@ -13,6 +13,9 @@ import (
 
 // fold changes the state by one fact. It is total: what does not fit the state changes nothing.
 func (d *Decider) fold(ev events.Event) {
+	if d.impostor(ev.Data) {
+		return
+	}
 	f := d.state
 	switch e := ev.Data.(type) {
 	case events.WorkloadSubmitted:
@@ -445,7 +448,7 @@ func (d *Decider) heard(e events.MachineHeard) {
 	d.ready(m, e.ID)
 	m.Acked = max(m.Acked, e.Number)
 	d.leased(m, e.Lease)
-	if e.Workload == "" {
+	if e.Workload == "" || e.Workload != m.Workload {
 		return
 	}
 	d.saved(e.Workload, e.Saved)
