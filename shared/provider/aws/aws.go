@@ -122,8 +122,8 @@ func (a *AWS) Try(ctx context.Context, want provider.Request) error {
 		v.Set("DryRun", "true")
 		err = a.wire.query(ctx, r.code, "RunInstances", v, nil)
 	}
-	var p *problem
-	if errors.As(err, &p) && p.code == "DryRunOperation" {
+	var p *provider.Problem
+	if errors.As(err, &p) && p.Code == "DryRunOperation" {
 		return nil
 	}
 	if err == nil {

@@ -76,7 +76,7 @@ func New(s Settings) *Tencent {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	return &Tencent{s: s, wire: &wire{s: s}, where: map[string]string{}}
+	return &Tencent{s: s, wire: &wire{s: s, clock: provider.NewClock(s.Now)}, where: map[string]string{}}
 }
 
 // notice is what is heard of CVM before it takes a spot machine.

@@ -7,12 +7,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"lowtide/shared/provider"
@@ -23,10 +21,10 @@ const (
 	buys    = "RunInstances" // the one action that may buy
 )
 
-// wire signs and sends. The clock is corrected by what the cloud's answers say, so that a host whose clock is off works.
+// wire signs and sends.
 type wire struct {
 	s     Settings
-	ahead atomic.Int64 // of the cloud's clock, nanoseconds
+	clock *provider.Clock
 }
 
 // Reads says whether a request changes nothing at this cloud.
@@ -194,38 +192,21 @@ func (w *wire) instances(ctx context.Context, region string) ([]instance, error)
 
 // call makes one request. A nil out reads nothing but whether it was refused.
 func (w *wire) call(ctx context.Context, region, action string, in, out any) error {
-	if err := w.send(ctx, region, action, in, out); err != nil {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", action, provider.ErrInvalid, err)
+	}
+	writes := action == buys // an end may be repeated: a lost answer is no question
+	err = w.clock.Send(w.s.Client, writes, func(at time.Time) (*http.Request, error) { return w.sign(ctx, region, action, body, at) },
+		func(a provider.Answer) error { return read(a, writes, out) })
+	if err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
 	return nil
 }
 
-// send signs and sends, and once more with the cloud's clock if ours is off: a refused signature changed nothing.
-func (w *wire) send(ctx context.Context, region, action string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
-	}
-	writes := action == buys // an end may be repeated: a lost answer is no question
-	for again := false; ; again = true {
-		req, err := w.sign(ctx, region, action, body)
-		if err != nil {
-			return err
-		}
-		a, err := provider.Exchange(w.s.Client, req, writes)
-		if err != nil {
-			return err
-		}
-		if err = read(a, writes, out); again || !w.corrected(a, err) {
-			return err
-		}
-	}
-}
-
-func (w *wire) now() time.Time { return w.s.Now().Add(time.Duration(w.ahead.Load())) }
-
 // sign makes a request with its TC3-HMAC-SHA256 signature.
-func (w *wire) sign(ctx context.Context, region, action string, body []byte) (*http.Request, error) {
+func (w *wire) sign(ctx context.Context, region, action string, body []byte, at time.Time) (*http.Request, error) {
 	end := w.s.Endpoint
 	if end == "" {
 		end = "https://cvm.tencentcloudapi.com"
@@ -238,7 +219,6 @@ func (w *wire) sign(ctx context.Context, region, action string, body []byte) (*h
 		return nil, fmt.Errorf("%w: no credentials are configured", provider.ErrDenied)
 	}
 	const kind, signed = "application/json; charset=utf-8", "content-type;host;x-tc-action"
-	at := w.now().UTC()
 	stamp, day := strconv.FormatInt(at.Unix(), 10), at.Format(time.DateOnly)
 	canonical := "POST\n" + req.URL.EscapedPath() + "\n\ncontent-type:" + kind + "\nhost:" + req.URL.Host + "\nx-tc-action:" + strings.ToLower(action) + "\n\n" +
 		signed + "\n" + digest(body)
@@ -265,18 +245,4 @@ func mac(key []byte, text string) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte(text))
 	return h.Sum(nil)
-}
-
-// corrected takes the cloud's clock from a refusal that is about the time; false if the clocks agree.
-func (w *wire) corrected(a provider.Answer, err error) bool {
-	var p *problem
-	if !errors.As(err, &p) || p.code != "AuthFailure.SignatureExpire" {
-		return false
-	}
-	date, perr := http.ParseTime(a.Header.Get("Date"))
-	if perr != nil || date.Sub(w.now()).Abs() < 4*time.Minute {
-		return false
-	}
-	w.ahead.Store(int64(date.Sub(w.s.Now())))
-	return true
 }
