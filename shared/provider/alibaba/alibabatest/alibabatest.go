@@ -104,7 +104,7 @@ type object = map[string]any
 
 // takes are the parameters of each action, as fake.Takes has them.
 var takes = map[string][]string{
-	"DescribeInstanceTypes":     {"!RegionId", "MaxResults", "NextToken"},
+	"DescribeInstanceTypes":     {"RegionId", "MaxResults", "NextToken"},
 	"DescribeAvailableResource": {"!RegionId", "!DestinationResource", "InstanceChargeType", "SpotStrategy", "IoOptimized"},
 	"DescribeSpotPriceHistory":  {"!RegionId", "!NetworkType", "!InstanceType", "OSType", "Offset"},
 	"DescribePrice":             {"!RegionId", "ResourceType", "!InstanceType", "PriceUnit", "Period", "Amount", "SystemDisk.Category"},
@@ -345,7 +345,7 @@ func (s *Server) remove(region string, v url.Values) (any, error) {
 	switch {
 	case i < 0:
 		return nil, fail{http.StatusNotFound, "InvalidInstanceId.NotFound", "The specified InstanceId does not exist."}
-	case v.Get("Force") != "true":
+	case !strings.EqualFold(v.Get("Force"), "true"): // Python clients write True
 		return nil, fail{http.StatusForbidden, "IncorrectInstanceStatus", "The machine runs."}
 	}
 	if err := s.cloud.End(context.Background(), id); err != nil {
