@@ -573,7 +573,7 @@ func openAzure(_ context.Context, r *reader) (made, error) {
 		Regions: r.list("LOWTIDE_AZURE_REGIONS"), Subscription: r.o.Getenv("AZURE_SUBSCRIPTION_ID"), Tenant: r.o.Getenv("AZURE_TENANT_ID"),
 		ClientID: r.o.Getenv("AZURE_CLIENT_ID"), Secret: r.o.Getenv("AZURE_CLIENT_SECRET"), Endpoint: r.o.Getenv("LOWTIDE_AZURE_URL"),
 		Group: r.o.Getenv("LOWTIDE_AZURE_GROUP"), Images: r.oneOrPairs("LOWTIDE_AZURE_IMAGE"), Subnets: r.pairs("LOWTIDE_AZURE_SUBNETS"),
-		SSHKey: r.o.Getenv("LOWTIDE_AZURE_SSH_KEY"), Disk: r.number("LOWTIDE_AZURE_DISK", 100), Client: r.client(azure.Reads), Now: r.o.Now,
+		SSHKey: r.o.Getenv("LOWTIDE_AZURE_SSH_KEY"), Disk: r.number("LOWTIDE_AZURE_DISK", 100), Keep: 30 * time.Minute, Client: r.client(azure.Reads), Now: r.o.Now,
 	}
 	switch v := r.o.Getenv("LOWTIDE_AZURE_ADDRESS"); v {
 	case "", "no", "yes":
