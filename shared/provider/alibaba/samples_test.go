@@ -301,3 +301,19 @@ func TestAnyTextIsSignedAsItIsSent(t *testing.T) {
 		t.Errorf("listed %+v and %v, want the labels as they were sent", all, err)
 	}
 }
+
+func TestATrialOfAPurchaseBuysNothing(t *testing.T) {
+	p := instead(t, "ap-southeast-1", nil)
+	o := fleet.Offer{Region: "ap-southeast-1", Zone: "ap-southeast-1a", Type: "ecs.gn6i-c4g1.xlarge", Market: fleet.OnDemand}
+	want := provider.Request{Token: "t", Name: "m", Offer: o, Labels: providertest.Labels("p1")}
+	if err := p.Try(t.Context(), want); err != nil {
+		t.Errorf("what would be sold: %v", err)
+	}
+	want.Token = strings.Repeat("t", 65)
+	if err := p.Try(t.Context(), want); !errors.Is(err, provider.ErrInvalid) {
+		t.Errorf("a token that is too long: %v", err)
+	}
+	if all, err := p.List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("listed %v, %v", all, err)
+	}
+}

@@ -308,3 +308,19 @@ func TestTheStandInAgreesWithTheVendorsPrintedSignature(t *testing.T) {
 		}
 	}
 }
+
+func TestATrialOfAPurchaseBuysNothing(t *testing.T) {
+	p, cloud := instead(t, fleet.USD, nil)
+	w := want(find(t, p, "ap-guangzhou-6", "GN7.2XLARGE32", fleet.OnDemand, 0))
+	try := p.(*tencent.Tencent).Try
+	if err := try(t.Context(), w); err != nil {
+		t.Errorf("what would be sold: %v", err)
+	}
+	w.Token = strings.Repeat("t", 65)
+	if err := try(t.Context(), w); provider.Word(err) != "invalid" {
+		t.Errorf("a token that is too long: %v", err)
+	}
+	if n := len(cloud.Bill()); n != 0 {
+		t.Errorf("%d machines were bought", n)
+	}
+}

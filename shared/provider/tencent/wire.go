@@ -60,6 +60,7 @@ type run struct {
 	UserData  string         `json:"UserData"`
 	Timer     *timer         `json:"ActionTimer,omitempty"`
 	Token     string         `json:"ClientToken"`
+	Dry       bool           `json:"DryRun,omitempty"` // a trial: nothing is bought, and no id answered
 }
 
 type placement struct {

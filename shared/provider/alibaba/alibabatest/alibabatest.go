@@ -113,7 +113,7 @@ var takes = map[string][]string{
 	"RunInstances": {
 		"!RegionId", "!ImageId", "!InstanceType", "!ZoneId", "!VSwitchId", "!SecurityGroupId", "InstanceName", "InstanceChargeType", "!SpotStrategy", "SpotDuration",
 		"SpotInterruptionBehavior", "Amount", "!ClientToken", "IoOptimized", "SystemDisk.Category", "SystemDisk.Size", "HttpEndpoint", "HttpTokens", "UserData",
-		"InternetChargeType", "InternetMaxBandwidthOut", "RamRoleName", "Tag.#.Key", "Tag.#.Value",
+		"InternetChargeType", "InternetMaxBandwidthOut", "RamRoleName", "DryRun", "Tag.#.Key", "Tag.#.Value",
 	},
 }
 
@@ -320,6 +320,9 @@ func (s *Server) run(region string, v url.Values) (any, error) {
 		return bad("InvalidParameter", "count, charge type or strategy")
 	case !spot && v.Get("SpotDuration")+v.Get("SpotInterruptionBehavior") != "":
 		return bad("InvalidParameter.Conflict", "only with a spot strategy")
+	}
+	if v.Get("DryRun") == "true" {
+		return bad("DryRunOperation", "Request validation has been passed with DryRun flag set.")
 	}
 	tags := map[string]string{}
 	for i := 1; v.Get(fmt.Sprintf("Tag.%d.Key", i)) != ""; i++ {
