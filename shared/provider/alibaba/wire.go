@@ -35,8 +35,11 @@ func newWire(s Settings) *wire {
 	return w
 }
 
-// Reads says whether a request changes nothing at this cloud.
-func Reads(r *http.Request) bool { return strings.HasPrefix(r.Header.Get(actionHeader), "Describe") }
+// Reads says whether a request changes nothing at this cloud: it asks, or it is a trial of a purchase.
+func Reads(r *http.Request) bool {
+	return strings.HasPrefix(r.Header.Get(actionHeader), "Describe") ||
+		r.Header.Get(actionHeader) == "RunInstances" && r.URL.Query().Get("DryRun") == "true"
+}
 
 const (
 	actionHeader = "x-acs-action"

@@ -27,8 +27,22 @@ type wire struct {
 	clock *provider.Clock
 }
 
-// Reads says whether a request changes nothing at this cloud.
-func Reads(r *http.Request) bool { return strings.HasPrefix(r.Header.Get("X-TC-Action"), "Describe") }
+// Reads says whether a request changes nothing at this cloud: it asks, or it is a trial of a purchase.
+func Reads(r *http.Request) bool {
+	action := r.Header.Get("X-TC-Action")
+	if action != buys || r.GetBody == nil {
+		return strings.HasPrefix(action, "Describe")
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return false
+	}
+	defer body.Close()
+	var order struct {
+		Dry bool `json:"DryRun"`
+	}
+	return json.NewDecoder(body).Decode(&order) == nil && order.Dry
+}
 
 // query is what reads and ends ask.
 type query struct {

@@ -244,12 +244,17 @@ func TestAnAddressGoesWithItsMachineAndASubscriptionIsNotBought(t *testing.T) {
 }
 
 func TestATrialOfAPurchaseBuysNothing(t *testing.T) {
-	adapter, _ := instead(t, nil)
+	adapter, _ := instead(t, nil, func(s *volcengine.Settings) {
+		s.Client = &http.Client{Transport: provider.ReadOnly(http.DefaultTransport, volcengine.Reads)}
+	})
 	p := adapter.(*volcengine.Volcengine)
 	o := fleet.Offer{Region: "cn-beijing", Zone: "cn-beijing-a", Type: "ecs.gni2.3xlarge", Market: fleet.OnDemand}
 	want := provider.Request{Token: "t", Name: "m", Offer: o, Labels: providertest.Labels("p1")}
 	if err := p.Try(t.Context(), want); err != nil {
 		t.Errorf("what would be sold: %v", err)
+	}
+	if _, err := p.Launch(t.Context(), want); !errors.Is(err, provider.ErrRefusedHere) {
+		t.Errorf("a purchase got through: %v", err)
 	}
 	want.Token = strings.Repeat("t", 65)
 	if err := p.Try(t.Context(), want); !errors.Is(err, provider.ErrInvalid) {
