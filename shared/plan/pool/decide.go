@@ -167,8 +167,8 @@ func (c Case) anySpot(v View) bool {
 	return false
 }
 
-// options prices every action, cheapest first. Each zone is priced with the tables of its own price; waiting and
-// on-demand, which may go on in any zone, by the zone that makes most of them.
+// options prices every action, cheapest first. Each zone is priced with the tables of its own price, which know of the
+// best other one; waiting and on-demand, which may go on in any zone, by the zone that makes most of them.
 func (c Case) options(ctx context.Context, v View, get func(context.Context, key) (*table, error)) ([]Option, error) {
 	wait, demand := math.Inf(1), math.Inf(1)
 	options := make([]Option, 0, len(c.Zones)+2)
@@ -177,8 +177,12 @@ func (c Case) options(ctx context.Context, v View, get func(context.Context, key
 	if len(zones) == 0 {
 		zones = []Zone{{Price: c.OnDemand}}
 	}
+	seen := look(zones)
 	for z, zone := range zones {
-		w, unit, err := c.weigh(ctx, zone, m, get)
+		if seen.any && !zone.Up && len(zones) > 1 {
+			continue // what may come back there is in what the others lead to
+		}
+		w, unit, err := c.weigh(ctx, seen, z, m, get)
 		if err != nil {
 			return nil, err
 		}
@@ -195,7 +199,6 @@ func (c Case) options(ctx context.Context, v View, get func(context.Context, key
 	demand = math.Min(demand, c.OnDemand*(c.Work+c.warm(v, Choice{OnDemand, -1}))/3600) // to the end
 	demand += c.toll(v, Choice{OnDemand, -1})
 	options = append(options, Option{Choice{Idle, -1}, "", wait}, Option{Choice{OnDemand, -1}, "", demand})
-	c.relay(v, options)
 	for i := range options {
 		if !c.allowed(v, options[i].Choice) {
 			options[i].Cost = math.Inf(1)
@@ -222,33 +225,6 @@ func (c Case) toll(v View, x Choice) float64 {
 		return c.Zones[x.Zone].Toll
 	}
 	return c.Toll
-}
-
-// relay lowers the price of spot in a zone, whose own tables know no other zone: ride it for its expected life,
-// then go on at the rate of the best alternative. It is left alone where the slack cannot pay a second launch.
-func (c Case) relay(v View, options []Option) {
-	if c.Left-c.Work < 2*c.Delay+c.Wake {
-		return
-	}
-	lowered := make([]float64, len(options))
-	for i, o := range options {
-		lowered[i] = o.Cost
-		if o.Mode != Spot {
-			continue
-		}
-		rest := math.Inf(1)
-		for k, other := range options {
-			if k != i {
-				rest = math.Min(rest, other.Cost)
-			}
-		}
-		warm := c.warm(v, o.Choice)
-		ride := c.Zones[o.Choice.Zone].Life(c.Work + warm)
-		lowered[i] = math.Min(o.Cost, c.Zones[o.Choice.Zone].Price*ride/3600+rest*math.Max(0, c.Work-math.Max(0, ride-warm))/c.Work+c.toll(v, o.Choice))
-	}
-	for i := range options {
-		options[i].Cost = lowered[i]
-	}
 }
 
 // forced is on-demand because nothing else keeps the deadline.

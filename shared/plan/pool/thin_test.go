@@ -30,7 +30,7 @@ func TestSharedTablesSayWhatTheCasesOwnWouldSay(t *testing.T) {
 			if c.Left > float64(own.left)*natural || m.mode == Spot && !zone.Up {
 				continue
 			}
-			w, _, err := c.weigh(context.Background(), zone, m, shared.solved)
+			w, _, err := c.weigh(context.Background(), look([]Zone{zone}), 0, m, shared.solved)
 			if err != nil {
 				t.Fatal(err)
 			}
