@@ -47,7 +47,7 @@ type Event struct {
 func New(fleet, source string, at time.Time, fact Fact) Event {
 	data, err := marshal(fact)
 	if err != nil {
-		panic(fmt.Sprintf("events: %s cannot be encoded: %v", fact.Kind(), err)) // a programmer's mistake: facts are plain data
+		data = fmt.Append(nil, err) // a time past the year 9999, say: Encode will refuse it, and whoever speaks hears why
 	}
 	h := sha256.New()
 	for _, part := range []string{fleet, source, string(fact.Kind()), fact.Key()} {

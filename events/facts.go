@@ -64,6 +64,10 @@ var kinds = func() map[Kind]reflect.Type {
 		ChannelRecovered{},
 		AlertReceived{},
 		RuleFailed{},
+		RuleActed{},
+		WebhookAsked{},
+		WorkloadAsked{},
+		PlanAsked{},
 		PersonActed{},
 	} {
 		m[f.Kind()] = reflect.TypeOf(f)
@@ -159,6 +163,7 @@ type WorkloadResumed struct {
 // WorkloadAccepted is a promise: the worst case, all on demand, fits deadline and budget.
 type WorkloadAccepted struct {
 	Workload string                   `json:"workload"`
+	Asked    string                   `json:"asked,omitempty"`   // id of the event that asked for it
 	Worst    fleet.Money              `json:"worst"`             // committed
 	Baseline fleet.Money              `json:"baseline,omitzero"` // the work on demand from the first second, without any start-up
 	Budget   fleet.Maybe[fleet.Money] `json:"budget,omitzero"`
@@ -171,6 +176,7 @@ type WorkloadAccepted struct {
 // WorkloadRefused says why a workload cannot be promised.
 type WorkloadRefused struct {
 	Workload string `json:"workload"`
+	Asked    string `json:"asked,omitempty"` // id of the event that asked for it: a name may be asked for again
 	Why      string `json:"why"`
 }
 
@@ -392,6 +398,14 @@ type BenchmarkFinished struct {
 	Causes  []string      `json:"causes,omitempty"`
 	Ran     string        `json:"ran,omitempty"`   // podman, docker, nerdctl; process: not in a container
 	Error   string        `json:"error,omitempty"` // the runner could not run
+
+	Framework *Framework `json:"framework,omitempty"` // the workload's own check, which runs on what has passed; nil: it has none
+}
+
+// Framework is how a workload's own check of a machine ended.
+type Framework struct {
+	Code int    `json:"code"`           // exit status; -1: it did not come to one
+	Tail string `json:"tail,omitempty"` // last lines of what it printed, if it failed
 }
 
 // Device is one GPU (or CPU) as measured.
@@ -416,6 +430,9 @@ type InstanceVerified struct {
 
 	Took time.Duration `json:"took,omitempty"` // from the order to the answer: what the gate cost, at the machine's price
 }
+
+// CauseFramework begins the cause of a rejection by the workload's own check.
+const CauseFramework = "framework"
 
 // InstanceRejected says that a machine is not what was paid for.
 type InstanceRejected struct {

@@ -40,13 +40,16 @@ type wire struct {
 // version is the version of every kind's data; a field may be added without raising it.
 const version = 1
 
-// Encode writes e as one JSON document.
+// ErrUnsayable is wrapped by Encode's errors: this event cannot be said, now or later.
+var ErrUnsayable = errors.New("events: cannot be encoded")
+
+// Encode writes e as one JSON document, or wraps ErrUnsayable.
 func Encode(e Event) ([]byte, error) {
 	data := json.RawMessage(e.extra)
 	if data == nil {
 		var err error
 		if data, err = marshal(e.Data); err != nil {
-			return nil, fmt.Errorf("encode %s: %w", e.Data.Kind(), err)
+			return nil, fmt.Errorf("%w: %s: %w", ErrUnsayable, e.Data.Kind(), err)
 		}
 	}
 	b, err := json.Marshal(wire{
@@ -54,10 +57,10 @@ func Encode(e Event) ([]byte, error) {
 		Time: e.Time.UTC(), ContentType: "application/json", Version: version, Fleet: e.Fleet, Dry: e.Dry, Data: data,
 	})
 	if err != nil {
-		return nil, fmt.Errorf("encode %s: %w", e.Data.Kind(), err)
+		return nil, fmt.Errorf("%w: %s: %w", ErrUnsayable, e.Data.Kind(), err)
 	}
 	if len(b) > MaxBytes {
-		return nil, fmt.Errorf("encode %s for %s: %d bytes, the limit is %d; pass the large part by reference", e.Data.Kind(), e.Data.Key(), len(b), MaxBytes)
+		return nil, fmt.Errorf("%w: %s for %s: %d bytes, the limit is %d; pass the large part by reference", ErrUnsayable, e.Data.Kind(), e.Data.Key(), len(b), MaxBytes)
 	}
 	return b, nil
 }

@@ -20,6 +20,8 @@ type Runner interface {
 	// SetUp starts the command's setup, unless it has succeeded on this machine, and tells how it goes. It is called
 	// until it is over. An error is one that calling again would not mend.
 	SetUp(ctx context.Context, c Command) (Setup, error)
+	// Check runs a command to its end, beside whatever else; it dies with ctx.
+	Check(ctx context.Context, c Command) (Setup, error)
 	// Start runs a command. An epoch that was started already, also by an earlier agent, is not started again and is
 	// no error. It returns when the process is on record, so that Status of any later agent knows it.
 	Start(ctx context.Context, c Command) error
@@ -38,13 +40,16 @@ type Command struct {
 	Epoch     uint64
 	Run       []string
 	Env       map[string]string
-	SaveEvery time.Duration // lowtide's time
-	Restored  string        // directory with the restored checkpoint; "": from the beginning
-	Dir       string        // in which Setup and Run are started; "": the agent's own
-	Setup     []string      // command that must have succeeded on this machine before; none: nothing
+	Secrets   map[string]string // more of it, that is on no disk
+	SaveEvery time.Duration     // lowtide's time
+	Restored  string            // directory with the restored checkpoint; "": from the beginning
+	Data      string            // URL of what the job reads; "": nothing
+	Dir       string            // in which Setup and Run are started; "": the agent's own
+	Image     string            // container image in which they run, where the machine can; "": none
+	Setup     []string          // command that must have succeeded on this machine before; none: nothing
 }
 
-// Setup is how a setup goes.
+// Setup is how a setup, or a check, goes.
 type Setup struct {
 	Over bool
 	Code int    // exit status, when over
@@ -60,6 +65,7 @@ type Status struct {
 	Step      int64  // newest that it told
 	Of        int64  // all of its steps, if it told
 	Newest    *Local // newest checkpoint that is complete on this machine's disk
+	Wrong     string // why what the job says it saved is no checkpoint; "": it is one, or there is none
 	Result    string // what it says it made
 	Tail      string // last lines of its log, when not alive
 }

@@ -3,7 +3,6 @@ package agent
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,12 +16,14 @@ import (
 	"lowtide/shared/fleet"
 )
 
-// Endpoint is a Watch over HTTP: 404 until there is a notice, then JSON {"action","time"}, as AWS has it at
-// spot/instance-action.
+// Endpoint is a Watch over HTTP: a cloud's metadata service, which answers 404 or nothing until there is a notice, and then
+// in the cloud's own form (readNotice).
 type Endpoint struct {
 	URL    string
-	Token  string       // URL that gives a token for URL when it is PUT; "": none is needed
-	Client *http.Client // nil: http.DefaultClient
+	Token  string           // URL that gives a token for URL when it is PUT; "": none is needed
+	Self   string           // the cloud's name of this machine, where notices are of several; "": all count
+	Client *http.Client     // nil: http.DefaultClient
+	Now    func() time.Time // nil: time.Now
 }
 
 // tokenHeaders are what each cloud calls the header that carries a token; with "-ttl-seconds" behind it asks for one.
@@ -56,9 +57,14 @@ func (e Endpoint) Look(ctx context.Context) (Notice, bool, error) {
 	if err != nil {
 		return Notice{}, false, err
 	}
+	req.Header.Set("Metadata", "true") // Azure's service answers nobody without it
 	client := e.Client
 	if client == nil {
 		client = http.DefaultClient
+	}
+	now := e.Now
+	if now == nil {
+		now = time.Now
 	}
 	if e.Token != "" {
 		token, err := e.token(ctx, client)
@@ -80,14 +86,15 @@ func (e Endpoint) Look(ctx context.Context) (Notice, bool, error) {
 	if res.StatusCode != http.StatusOK {
 		return Notice{}, false, fmt.Errorf("%s: %s", e.URL, res.Status)
 	}
-	var n Notice
-	if err := json.NewDecoder(io.LimitReader(res.Body, maxMarker)).Decode(&n); err != nil {
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxMarker))
+	if err != nil {
 		return Notice{}, false, fmt.Errorf("%s: %w", e.URL, err)
 	}
-	if n.Time.IsZero() {
-		return Notice{}, false, fmt.Errorf("%s: a notice without a time", e.URL)
+	n, found, err := readNotice(body, e.Self, now())
+	if err != nil {
+		return Notice{}, false, fmt.Errorf("%s: %w", e.URL, err)
 	}
-	return n, true, nil
+	return n, found, nil
 }
 
 // Shutdown is a Power that runs a command, such as "shutdown -h now".
@@ -152,7 +159,7 @@ func (p Proof) run(ctx context.Context, command []string, by, machine string, b 
 	got, bad := printed(out.Bytes())
 	got.Ran = by
 	if bad != nil && err != nil { // 1 is also the exit code of a verdict
-		return got, fmt.Errorf("%s: %w: %s", command[0], err, tail(errs.String()))
+		return got, fmt.Errorf("%s: %w: %s", command[0], err, clip(tail(errs.String())))
 	}
 	return got, bad
 }

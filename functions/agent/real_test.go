@@ -49,6 +49,7 @@ type real struct {
 	watch agent.Watch
 	off   atomic.Bool
 	log   func(workload string, epoch uint64, last bool) error // what the agent's Log does; nil: nothing
+	ask   func() (map[string]string, error)                    // for secrets
 	a     *agent.Agent
 	said  []events.Event
 }
@@ -100,7 +101,8 @@ func (r *real) boot() {
 	r.a, err = agent.New(r.cfg, agent.Deps{
 		Runner: agent.NewProcesses(r.dir, fn.Clock{}, os.Environ()), Saver: agent.Checkpoints{Store: r.store},
 		Bench: agent.Proof{Command: []string{self, "bench"}}, Power: r, Disk: agent.Dir(r.dir), Watch: r.watch,
-		Code: agent.Checkpoints{Store: r.store}.Code,
+		Secrets: func(context.Context, string) (map[string]string, error) { return r.ask() },
+		Code:    agent.Checkpoints{Store: r.store}.Code,
 		Log: func(_ context.Context, workload string, epoch uint64, last bool) error {
 			if r.log == nil {
 				return nil
@@ -317,9 +319,74 @@ func TestRealFailureTellsTheLog(t *testing.T) {
 	if f := until(r, some[events.WorkloadFailed]); f.Code != 9 || f.Why != "*** 1" {
 		t.Errorf("failed with %d and %q, want 9 and the masked log", f.Code, f.Why)
 	}
-	r.order(fleet.Order{Number: 2, Epoch: 2, Start: &fleet.Start{Workload: "w", Run: []string{"/no/such/program"}}})
+	r.order(fleet.Order{Number: 2, Epoch: 2, Start: &fleet.Start{Workload: "w", Run: []string{"sh", "-c", "echo $LOWTIDE_EPOCH; exit 9"}}})
+	if f := until(r, some[events.WorkloadFailed]); f.Why != "2" {
+		t.Errorf("failed with %q, want what the second run printed alone", f.Why)
+	}
+	r.order(fleet.Order{Number: 3, Epoch: 3, Start: &fleet.Start{Workload: "w", Run: []string{"/no/such/program"}}})
 	if f := until(r, some[events.WorkloadFailed]); !strings.Contains(f.Why, "/no/such/program") {
 		t.Errorf("failed with %q, want the program named", f.Why)
+	}
+}
+
+func TestAMarkThatIsWrongIsTold(t *testing.T) {
+	for mark, says := range map[string]string{
+		`{}`:                        "READY names no path",
+		`{"path":"gone","step":20}`: "READY names gone, which is not there",
+		`step 20`:                   "READY cannot be read",
+	} {
+		t.Run(mark, func(t *testing.T) {
+			t.Parallel() // each waits ten seconds: a mark may be wrong for a moment
+			r := newReal(t, "m1", openStore(t))
+			until(r, some[events.InstanceReady])
+			r.order(fleet.Order{Number: 1, Epoch: 1, Start: &fleet.Start{
+				Workload: "w", Run: []string{"sh", "-c", "printf '%s' '" + mark + "' > $LOWTIDE_CKPT_DIR/READY; sleep 60"},
+			}})
+			if f := until(r, some[events.CheckpointFailed]); !strings.Contains(f.Why, says) || f.Workload != "w" || f.Epoch != 1 {
+				t.Errorf("told %+v, want %q", f, says)
+			}
+		})
+	}
+}
+
+func TestAMarkThatBlocksDoesNotStopTheAgent(t *testing.T) {
+	for mark, says := range map[string]string{
+		"READY": "READY cannot be read", "PROGRESS": "PROGRESS cannot be read", "LISTENING": "LISTENING cannot be read", "RESULT": "RESULT cannot be read",
+	} {
+		t.Run(mark, func(t *testing.T) {
+			t.Parallel() // each waits ten seconds: a mark may be wrong for a moment
+			r := newReal(t, "m1", openStore(t))
+			until(r, some[events.InstanceReady])
+			o := fleet.Order{Number: 1, Epoch: 1, Start: &fleet.Start{
+				Workload: "w", Run: []string{"sh", "-c", "trap 'sleep 1; exit' TERM; mkfifo $LOWTIDE_CKPT_DIR/" + mark + "; while :; do sleep 0.2; done"},
+			}}
+			r.order(o)
+			if f := until(r, some[events.CheckpointFailed]); !strings.Contains(f.Why, says) {
+				t.Errorf("told %+v, want %q", f, says)
+			}
+			o.Number, o.Stop = 2, true
+			r.order(o)
+			until(r, func(h events.MachineHeard) bool { return h.Run.Phase == fleet.RunStopped })
+		})
+	}
+}
+
+func TestACheckpointThatIsTheWholeDiskStopsNobody(t *testing.T) {
+	r := newReal(t, "m1", openStore(t))
+	until(r, some[events.InstanceReady])
+	o := fleet.Order{Number: 1, Epoch: 1, Start: &fleet.Start{
+		Workload: "w", Run: []string{"sh", "-c", `printf '{"path":"/","step":5}' > $LOWTIDE_CKPT_DIR/READY; sleep 60`},
+	}}
+	r.order(o)
+	until(r, some[events.WorkloadStarted])
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) { // wall time: a real disk
+		began := time.Now()
+		if _, err := r.a.Tick(t.Context(), began); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Fatalf("a look at the machine took %s", took)
+		}
 	}
 }
 

@@ -56,7 +56,8 @@ func (a *Agent) begin() error {
 	a.signal, a.upload = signals{}, upload{}
 	a.saves = measures{} // of another workload, perhaps
 	a.dirty = true
-	a.place, a.startAt = place{}, time.Time{}
+	a.place, a.startAt, a.blindAt = place{}, time.Time{}, time.Time{}
+	a.known = known{}
 	a.work.drop("restore")
 	a.work.drop("save")
 	a.work.begun++ // one more round
@@ -89,7 +90,7 @@ func (a *Agent) starting(ctx context.Context) error {
 	}
 	c := Command{
 		Workload: r.Workload, Epoch: r.Epoch, Run: r.Start.Run, Env: r.Start.Env, SaveEvery: r.Start.SaveEvery, Restored: a.place.dir,
-		Dir: a.place.code, Setup: r.Start.Kit.Setup,
+		Dir: a.place.code, Setup: r.Start.Kit.Setup, Secrets: a.known.values, Image: r.Start.Kit.Image, Data: r.Start.Kit.Data.URL,
 	}
 	if ready, err := a.setUp(ctx, c); err != nil || !ready {
 		return err
@@ -139,6 +140,7 @@ type place struct {
 type restored struct {
 	dir      string
 	code     string
+	secrets  map[string]string
 	manifest fleet.Manifest
 	from     string
 	damage   string
@@ -196,6 +198,10 @@ func (a *Agent) fetch(ctx context.Context, r run, dir string) restored {
 	}
 	if got.code, got.err = a.code(ctx, r); got.err != nil {
 		got.err, got.final = fmt.Errorf("the workload's directory: %w", got.err), errors.Is(got.err, ErrDamaged)
+		return got
+	}
+	if got.secrets, got.err = a.secrets(ctx, r); got.err != nil {
+		got.final = errors.Is(got.err, ErrNoSecrets)
 	}
 	return got
 }
@@ -224,7 +230,7 @@ func (a *Agent) fetched(epoch uint64, began time.Time, got restored) {
 	}
 	r.From, r.FromStep, r.Step = got.from, got.manifest.Step, got.manifest.Step
 	r.Restore = a.now.Sub(began)
-	a.place = place{epoch, got.dir, got.code, a.now}
+	a.place, a.known = place{epoch, got.dir, got.code, a.now}, known{epoch, got.secrets}
 }
 
 // started notes that the process is on record.
@@ -308,7 +314,7 @@ func (a *Agent) conclude(e end) error {
 			return nil // the upload goes on, or is tried again
 		}
 	}
-	if a.lastLog(e) {
+	if a.blind(e) || a.lastLog(e) {
 		return nil
 	}
 	r.Code, r.Result = a.live.Code, a.live.Result
@@ -316,7 +322,7 @@ func (a *Agent) conclude(e end) error {
 	case told || r.Stale:
 		return a.over(fleet.RunStopped)
 	case failed:
-		r.Why = a.mask(tail(a.live.Tail))
+		r.Why = a.printed(a.live.Tail)
 		return a.over(fleet.RunFailed)
 	}
 	return a.over(fleet.RunFinished)
@@ -324,7 +330,7 @@ func (a *Agent) conclude(e end) error {
 
 // log keeps what is printed, now and then.
 func (a *Agent) log() {
-	if a.deps.Log == nil || a.work.busy("log") || a.now.Before(a.logAt) {
+	if a.deps.Log == nil || !a.veiled() || a.work.busy("log") || a.now.Before(a.logAt) {
 		return
 	}
 	a.logAt = a.now.Add(logEvery)
@@ -339,12 +345,23 @@ func (a *Agent) log() {
 	})
 }
 
+// blind says that the secrets that must be taken out of the end of the log are still asked for.
+func (a *Agent) blind(e end) bool {
+	if a.veiled() || a.superseded() || !e.by.IsZero() && !a.now.Before(e.by) {
+		return false
+	}
+	if a.blindAt.IsZero() {
+		a.blindAt = a.now
+	}
+	return a.now.Before(a.blindAt.Add(secretWait))
+}
+
 // lastLog says that the end of the log is on its way: a machine whose run is told to be over may be gone at once, and what
 // a job printed last is what people ask for first. It is waited for once, and not past the end's deadline.
 func (a *Agent) lastLog(e end) bool {
 	r := &a.memo.Run
 	late := !e.by.IsZero() && !a.now.Before(e.by)
-	if a.deps.Log == nil || a.logged == r.Epoch || late || a.superseded() {
+	if a.deps.Log == nil || a.logged == r.Epoch || late || a.superseded() || !a.veiled() {
 		return false
 	}
 	if !a.work.busy("log") {

@@ -47,13 +47,13 @@ func (a *Agent) busy() string {
 	return ""
 }
 
-// answer says again what an order that was said again has led to already.
+// answer says again what an order that was said again has led to already, of what was said again.
 func (a *Agent) answer() {
-	if !a.again {
+	if a.again == nil {
 		return
 	}
-	a.again, a.dirty = false, true
-	o, r := a.memo.Order, a.memo.Run
+	o, r := *a.again, a.memo.Run
+	a.again, a.dirty = nil, true
 	if b := a.memo.Bench; b != nil && o.Benchmark != nil && o.Benchmark.Nonce == b.Nonce && !a.saidNow(*b) {
 		a.say(*b)
 	}
@@ -139,10 +139,10 @@ const (
 	tailBytes = 4 << 10
 )
 
-// tail is the end of a log, bounded for a fact.
+// tail is the last lines of a log. It is clipped for a fact when secrets were taken out, so that no half of one is left.
 func tail(log string) string {
 	lines := strings.Split(strings.TrimRight(log, "\n"), "\n")
-	return clip(strings.Join(lines[max(0, len(lines)-tailLines):], "\n"))
+	return strings.Join(lines[max(0, len(lines)-tailLines):], "\n")
 }
 
 // clip keeps the end of a text that is too long for a fact, in whole characters.
@@ -158,26 +158,22 @@ func clip(s string) string {
 	return s
 }
 
-// mask hides the secrets of the workload's environment in what is said.
+// mask hides the run's secrets in what is said.
 func (a *Agent) mask(text string) string {
-	for name, value := range a.memo.Run.Start.Env {
-		for _, secret := range secrets(name, value) {
-			text = strings.ReplaceAll(text, secret, "***")
-		}
+	for _, secret := range a.hidden() {
+		text = strings.ReplaceAll(text, secret, "***")
 	}
 	return text
 }
 
-// Hide takes the secrets of the workload's environment out of a text; each is replaced by as many stars as it had bytes, so
-// that places in the text stay the same.
+// Hide takes the run's secrets out of a text; each is replaced by as many stars as it had bytes, so that places in the
+// text stay the same.
 func (a *Agent) Hide(text string) string {
 	a.mu.Lock()
-	env := a.memo.Run.Start.Env
+	all := a.hidden()
 	a.mu.Unlock()
-	for name, value := range env {
-		for _, secret := range secrets(name, value) {
-			text = strings.ReplaceAll(text, secret, strings.Repeat("*", len(secret)))
-		}
+	for _, secret := range all {
+		text = strings.ReplaceAll(text, secret, strings.Repeat("*", len(secret)))
 	}
 	return text
 }

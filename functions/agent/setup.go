@@ -44,7 +44,7 @@ func (a *Agent) setUp(ctx context.Context, c Command) (ready bool, err error) {
 	case s.Code == 0:
 		return true, nil
 	default:
-		why = fmt.Sprintf("setup failed with exit status %d:\n%s", s.Code, s.Tail)
+		why = fmt.Sprintf("setup failed with exit status %d:\n%s", s.Code, a.printed(s.Tail))
 	}
 	if a.lastLog(end{}) {
 		return false, nil
@@ -130,18 +130,23 @@ func (p *Processes) beginSetup(ctx context.Context, before holder.State, c Comma
 	if err := kill(ctx, before); err != nil {
 		return err
 	}
+	p.killBoxes()
 	for _, name := range []string{"log", "log.1", "done"} {
 		if err := os.Remove(filepath.Join(p.setup(), name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
-	_, err := holder.Start(p.setup(), within(c.Dir, c.Setup), append(p.environ(c), "LOWTIDE_WORKLOAD="+c.Workload), int64(c.Epoch))
+	b := p.boxed(c, "setup", nil, []string{"LOWTIDE_WORKLOAD"})
+	if err := p.noted(b); err != nil {
+		return err
+	}
+	_, err := holder.Start(p.setup(), b.setup(c.Setup, prepared(c)), append(p.environ(c), "LOWTIDE_WORKLOAD="+c.Workload), int64(c.Epoch))
 	return err
 }
 
 func setupHash(c Command) string {
 	h := sha256.New()
-	fmt.Fprintf(h, "%q %q %q", c.Workload, c.Dir, c.Setup)
+	fmt.Fprintf(h, "%q %q %q %q", c.Workload, c.Dir, c.Image, c.Setup)
 	return hex.EncodeToString(h.Sum(nil))
 }
 
@@ -156,8 +161,13 @@ func within(dir string, argv []string) []string {
 // environ is what the workload's processes inherit, and its own variables.
 func (p *Processes) environ(c Command) []string {
 	env := append([]string{}, p.env...)
-	for name, value := range c.Env {
-		env = append(env, name+"="+value)
+	for _, own := range []map[string]string{c.Env, c.Secrets} {
+		for name, value := range own {
+			env = append(env, name+"="+value)
+		}
+	}
+	if c.Data != "" {
+		env = append(env, "LOWTIDE_DATA="+c.Data)
 	}
 	return env
 }

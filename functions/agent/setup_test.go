@@ -2,13 +2,18 @@ package agent_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"lowtide/events"
+	"lowtide/functions/agent"
 	"lowtide/functions/agent/holder"
 	"lowtide/shared/checkpoint"
 	"lowtide/shared/fleet"
@@ -48,9 +53,9 @@ func TestCodeIsUnpackedAndSetUpOnceOnEachMachine(t *testing.T) {
 		if f := until(r, func(f events.WorkloadFinished) bool { return f.Epoch == epoch }); f.Result != "w" {
 			t.Errorf("epoch %d: result %q", epoch, f.Result)
 		}
-	}
-	if log, _ := os.ReadFile(filepath.Join(r.dir, "run", "log")); string(log) != "me\nme\n" {
-		t.Errorf("the runs printed %q, want what one setup has made, twice", log)
+		if log, _ := os.ReadFile(filepath.Join(r.dir, "run", "log")); string(log) != "me\n" {
+			t.Errorf("epoch %d printed %q, want what one setup has made", epoch, log)
+		}
 	}
 	kit.Setup = []string{"sh", "-c", "echo other >made"}
 	r.order(own(3, 3, kit, "sh", "go.sh"))
@@ -113,5 +118,54 @@ func TestCodeThatIsNotWhatWasSubmittedIsNeverRun(t *testing.T) {
 		if f := until(r, some[events.WorkloadFailed]); !strings.Contains(f.Why, "the workload's directory") {
 			t.Errorf("%s: %q", name, f.Why)
 		}
+	}
+}
+
+func TestSecretsAreAskedForAgainByTheNextAgentBeforeItTellsWhatTheJobPrinted(t *testing.T) {
+	r := newReal(t, "m1", openStore(t))
+	var away atomic.Bool
+	r.ask = func() (map[string]string, error) {
+		if away.Load() {
+			return nil, errors.New("nobody answers")
+		}
+		return map[string]string{"TOKEN": "correct-horse"}, nil
+	}
+	until(r, some[events.InstanceReady])
+	o := own(1, 1, fleet.Kit{Secrets: map[string]fleet.Secret{"TOKEN": "env:TOKEN"}}, "sh", "-c", `sleep 0.5; echo "it was $TOKEN"; exit 4`)
+	r.order(o)
+	until(r, some[events.WorkloadStarted])
+	away.Store(true)
+	r.boot()
+	until(r, some[events.MachineHeard])
+	time.Sleep(time.Second) // wall time: the process ends meanwhile
+	if out, _ := r.a.Tick(context.Background(), time.Now()); slices.ContainsFunc(out, func(e events.Event) bool { _, is := e.Data.(events.WorkloadFailed); return is }) {
+		t.Fatal("the end is told before its secrets are known")
+	}
+	away.Store(false)
+	for now := time.Now(); ; now = now.Add(time.Second) { // it asks again after 5 s of lowtide's time
+		out, _ := r.a.Tick(context.Background(), now)
+		if i := slices.IndexFunc(out, func(e events.Event) bool { _, is := e.Data.(events.WorkloadFailed); return is }); i >= 0 {
+			if f := out[i].Data.(events.WorkloadFailed); f.Why != "it was ***" || f.Code != 4 {
+				t.Errorf("got status %d and %q", f.Code, f.Why)
+			}
+			break
+		}
+		if time.Until(now) > 50*time.Second {
+			t.Fatal("the end is not told")
+		}
+		time.Sleep(10 * time.Millisecond) // wall time: the answer comes from beside the agent
+	}
+	for _, name := range []string{"agent.json", "run/holder.json", "run/workload.json", "run/exit.json"} {
+		if b, err := os.ReadFile(filepath.Join(r.dir, filepath.FromSlash(name))); err != nil || strings.Contains(string(b), "correct-horse") {
+			t.Errorf("%s: %v, %s", name, err, b)
+		}
+	}
+
+	refused := newReal(t, "m2", openStore(t))
+	refused.ask = func() (map[string]string, error) { return nil, fmt.Errorf("%w: there is none", agent.ErrNoSecrets) }
+	until(refused, some[events.InstanceReady])
+	refused.order(o)
+	if f := until(refused, some[events.WorkloadFailed]); !strings.Contains(f.Why, "there is none") {
+		t.Errorf("refused: %q", f.Why)
 	}
 }

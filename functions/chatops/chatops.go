@@ -1,4 +1,4 @@
-// Package chatops hears people: commands and buttons of Slack, Feishu, DingTalk and Telegram, links for robots that only
+// Package chatops hears people: commands and buttons of Slack, Feishu, DingTalk, Telegram and Discord, links for robots that only
 // send, and other systems' alerts, each over HTTP.
 //
 // It promises that a request is believed only when its signature over the raw body is right and its time within five
@@ -8,10 +8,10 @@
 // reason, and no answer or fact holds a secret.
 // It is an http.Handler, and knows no host.
 //
-//	order   text → order            order.go
-//	act     order → facts, answer   act.go
+//	word    text → word            word.go
+//	act     word → facts, answer   act.go
 //	seen    what was taken before   seen.go
-//	slack, feishu, dingtalk, telegram, link, alerts: the doors
+//	slack, feishu, dingtalk, telegram, discord, link, alerts: the doors
 package chatops
 
 import (
@@ -92,6 +92,7 @@ func New(cfg Config) (http.Handler, error) {
 		{cfg.Feishu.EncryptKey != "", "POST /feishu", d.feishu},
 		{cfg.DingTalk.Secret != "", "POST /dingtalk", d.dingtalk},
 		{cfg.Telegram.Secret != "", "POST /telegram", d.telegram},
+		{cfg.Discord.PublicKey != "", "POST /discord", d.discord},
 		{cfg.Links.Secret != "", "GET /decide", d.show},
 		{cfg.Links.Secret != "", "POST /decide", d.press},
 		{cfg.Alerts.Bearer != "", "POST /alertmanager", d.alertmanager},
@@ -123,7 +124,7 @@ type request struct {
 const patience = 2 * time.Second
 
 // take carries an order out and returns what the person is told. It is done once for each request.
-func (d *desk) take(ctx context.Context, r request, o order) string {
+func (d *desk) take(ctx context.Context, r request, o word) string {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	name, p := d.person(r)

@@ -10,6 +10,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -24,20 +26,23 @@ import (
 // MaxBytes is the largest workload file.
 const MaxBytes = 1 << 20
 
-// maxGPUs is the most that one machine on sale anywhere has; 16 is p2.16xlarge and Alibaba's largest.
-const maxGPUs = 16
-
 // file is the workload file; the README explains it field by field.
 type file struct {
 	Name               string            `yaml:"name"`
 	Run                command           `yaml:"run"`
 	Workdir            string            `yaml:"workdir"`
 	Setup              command           `yaml:"setup"`
+	Image              string            `yaml:"image"`
+	Verify             verifyFile        `yaml:"verify"`
+	Data               dataFile          `yaml:"data"`
 	Env                map[string]string `yaml:"env"`
+	Secrets            map[string]string `yaml:"secrets"`
 	Tags               map[string]string `yaml:"tags"`
-	GPUs               int               `yaml:"gpus"`
+	GPUs               gpusFile          `yaml:"gpus"`
 	Models             []string          `yaml:"models"`
 	Clouds             []string          `yaml:"clouds"`
+	Allow              allowFile         `yaml:"allow"`
+	Border             string            `yaml:"border"`
 	Work               string            `yaml:"work"`
 	Steps              int64             `yaml:"steps"`
 	Deadline           string            `yaml:"deadline"`
@@ -47,6 +52,54 @@ type file struct {
 	Autonomy           string            `yaml:"autonomy"`
 	WhenIdle           string            `yaml:"when_idle"`
 	IdleGrace          string            `yaml:"idle_grace"`
+}
+
+// verifyFile is a workload's own check.
+type verifyFile struct {
+	Command command `yaml:"command"`
+}
+
+// dataFile is what a job reads.
+type dataFile struct {
+	Bucket string `yaml:"bucket"`
+	Size   string `yaml:"size"`
+}
+
+func (d dataFile) read() (fleet.Data, error) {
+	if d == (dataFile{}) {
+		return fleet.Data{}, nil
+	}
+	u, err := url.Parse(d.Bucket)
+	if err != nil || u.Scheme == "" || u.User != nil {
+		return fleet.Data{}, errors.New("bucket: want the URL of a bucket and a prefix such as s3://team/imagenet/, without credentials")
+	}
+	n, err := bytesOf(d.Size)
+	if err != nil {
+		return fleet.Data{}, fmt.Errorf("size: %w", err)
+	}
+	return fleet.Data{URL: d.Bucket, Bytes: n}, nil
+}
+
+// units of sizes, as sellers count.
+var units = []struct {
+	name string
+	n    float64
+}{{"TIB", 1 << 40}, {"GIB", 1 << 30}, {"MIB", 1 << 20}, {"KIB", 1 << 10}, {"TB", 1e12}, {"GB", 1e9}, {"MB", 1e6}, {"KB", 1e3}, {"B", 1}}
+
+func bytesOf(s string) (int64, error) {
+	up := strings.ToUpper(strings.TrimSpace(s))
+	for _, u := range units {
+		number, ok := strings.CutSuffix(up, u.name)
+		if !ok {
+			continue
+		}
+		f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+		if err != nil || !(f > 0) || f*u.n > 1e18 {
+			break
+		}
+		return int64(f * u.n), nil
+	}
+	return 0, fmt.Errorf("%q is not a size; write 500GB or 1.5TiB", s)
 }
 
 // command is a list of arguments, or one line that a shell runs.
@@ -73,6 +126,8 @@ func (c *command) UnmarshalYAML(b []byte) error {
 type Asked struct {
 	Spec    fleet.Spec
 	Workdir string // directory beside the file that the workload brings along; whoever takes the file packs it. "": none
+
+	border string
 }
 
 // Parse reads a workload file called name. Relative deadlines count from now.
@@ -85,20 +140,31 @@ func Parse(name string, b []byte, now time.Time) (Asked, error) {
 }
 
 func parse(b []byte, now time.Time) (Asked, error) {
-	switch {
-	case len(b) > MaxBytes:
-		return Asked{}, fmt.Errorf("larger than %d bytes; put data into a bucket and name it", MaxBytes)
-	case !utf8.Valid(b):
-		return Asked{}, errors.New("not UTF-8; save the file as UTF-8")
-	case len(bytes.TrimSpace(b)) == 0:
-		return Asked{}, errors.New("empty; it needs at least name, run and work")
+	if err := check(b); err != nil {
+		return Asked{}, err
 	}
 	var f file
 	if err := decode(b, &f); err != nil {
 		return Asked{}, err
 	}
 	s, err := f.spec(now)
-	return Asked{Spec: s, Workdir: f.Workdir}, err
+	if err == nil {
+		err = s.Check(now)
+	}
+	return Asked{Spec: s, Workdir: f.Workdir, border: f.Border}, err
+}
+
+// check refuses what is no text of ours before any of it is read.
+func check(b []byte) error {
+	switch {
+	case len(b) > MaxBytes:
+		return fmt.Errorf("larger than %d bytes; put data into a bucket and name it", MaxBytes)
+	case !utf8.Valid(b):
+		return errors.New("not UTF-8; save the file as UTF-8")
+	case len(bytes.TrimSpace(b)) == 0:
+		return errors.New("empty; it needs at least name, run and work")
+	}
+	return nil
 }
 
 // decode reads YAML. The library panics on some inputs that fuzzing found; to whoever wrote the file that is one more
@@ -110,7 +176,7 @@ func decode(b []byte, f *file) (err error) {
 		}
 	}()
 	if err := yaml.UnmarshalWithOptions(b, f, yaml.Strict()); err != nil {
-		return errors.New(oneLine(yaml.FormatError(err, false, false)))
+		return words(err, b)
 	}
 	return nil
 }
@@ -118,9 +184,9 @@ func decode(b []byte, f *file) (err error) {
 // spec checks field by field, in the order of the file.
 func (f file) spec(now time.Time) (fleet.Spec, error) {
 	s := fleet.Spec{
-		Name: f.Name, Run: f.Run, Env: f.Env, Tags: f.Tags, GPUs: f.GPUs, Models: f.Models, Clouds: f.Clouds,
+		Name: f.Name, Run: f.Run, Env: f.Env, Tags: f.Tags, GPUs: f.GPUs.Count, Models: f.Models, Clouds: f.Clouds,
 		Steps: f.Steps, DeadlineOverBudget: f.DeadlineOverBudget,
-		Kit: fleet.Kit{Setup: strict(f.Setup)},
+		Kit: fleet.Kit{Setup: strict(f.Setup), Image: f.Image, Verify: strict(f.Verify.Command)},
 	}
 	var err error
 	if err = checkName(f.Name); err != nil {
@@ -129,13 +195,17 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 	if len(f.Run) == 0 {
 		return s, field("run", errors.New("missing; give the command that trains"))
 	}
-	for k := range f.Env {
-		if k == "" || strings.ContainsAny(k, "=\x00") || strings.HasPrefix(k, "LOWTIDE_") {
-			return s, field("env", fmt.Errorf("%q cannot be a name; use others than LOWTIDE_*, without '='", k))
-		}
+	if err = f.variables(&s); err != nil {
+		return s, err
 	}
-	if f.GPUs < 0 || f.GPUs > maxGPUs {
-		return s, field("gpus", fmt.Errorf("%d GPUs on one machine are not sold; give 0 (any) to %d", f.GPUs, maxGPUs))
+	if strings.ContainsAny(f.Image, " \t\n") || strings.HasPrefix(f.Image, "-") {
+		return s, field("image", fmt.Errorf("%q is no name of an image; write registry/name:tag or registry/name@sha256:…", f.Image))
+	}
+	if s.Kit.Data, err = f.Data.read(); err != nil {
+		return s, field("data", err)
+	}
+	if err = f.machines(&s); err != nil {
+		return s, err
 	}
 	if s.Work, err = positive(f.Work); err != nil {
 		return s, field("work", err)
@@ -209,6 +279,38 @@ func Change(workload string, c Changes, now time.Time) (e events.WorkloadChanged
 
 func field(name string, err error) error { return fmt.Errorf("field %s: %w", name, err) }
 
+// variables checks what the job finds in its environment.
+func (f file) variables(s *fleet.Spec) error {
+	name := func(k string) error {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.HasPrefix(k, "LOWTIDE_") {
+			return fmt.Errorf("%q cannot be a name; use others than LOWTIDE_*, without '='", k)
+		}
+		return nil
+	}
+	for k := range f.Env {
+		if err := name(k); err != nil {
+			return field("env", err)
+		}
+	}
+	for k, ref := range f.Secrets {
+		err := name(k)
+		if _, twice := f.Env[k]; err == nil && twice {
+			err = fmt.Errorf("%s is in env too; give it once", k)
+		}
+		if err == nil {
+			_, _, err = fleet.Secret(ref).Split()
+		}
+		if err != nil {
+			return field("secrets", err)
+		}
+		if s.Kit.Secrets == nil {
+			s.Kit.Secrets = map[string]fleet.Secret{}
+		}
+		s.Kit.Secrets[k] = fleet.Secret(ref)
+	}
+	return nil
+}
+
 // strict makes a script end at the first line that fails.
 func strict(c command) []string {
 	if len(c) == 3 && c[0] == "sh" && c[1] == "-c" {
@@ -242,8 +344,8 @@ func positive(s string) (time.Duration, error) {
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a duration; write 4h or 30m", s)
 	}
-	if d <= 0 || d > 10*365*24*time.Hour {
-		return 0, fmt.Errorf("%s is not between 0 and ten years", s)
+	if d <= 0 || d > fleet.FarAway {
+		return 0, fmt.Errorf("%s is not above 0 and at most ten years", s)
 	}
 	return d, nil
 }
@@ -258,10 +360,13 @@ func deadline(s string, now time.Time) (time.Time, error) {
 		}
 		at = now.Add(d)
 	}
+	if at.After(now.Add(fleet.FarAway)) {
+		return time.Time{}, fmt.Errorf("%s is more than ten years away", s)
+	}
 	if !at.After(now) {
 		return time.Time{}, fmt.Errorf("%s is in the past; give a time after %s", s, now.Format(time.RFC3339))
 	}
-	return at.UTC(), nil
+	return at.UTC().Truncate(time.Second), nil
 }
 
 // money reads "20 USD"; plain numbers are USD.

@@ -70,7 +70,7 @@ func decideCommand(name, short string, fact func(plan, hash string) events.Fact)
 	var o common
 	var hash string
 	cmd := &cobra.Command{
-		Use: name + " PLAN", Short: short, Args: cobra.ExactArgs(1),
+		Use: name + " PLAN", Short: short, Args: needs("PLAN"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.talk(cmd, func(c *client) error { return c.decide(cmd, args[0], hash, fact) })
 		},

@@ -20,7 +20,9 @@ func pauseCommand() *cobra.Command {
 	return word{
 		name: "pause", short: "Save and stop a workload; nothing is bought for it until it is resumed",
 		fact: func(w string) events.Fact { return events.WorkloadPaused{Workload: w, By: user()} },
-		then: "it saves at its next step, and its machine is ended; lowtide resume goes on from there",
+		then: func(w *fleet.Workload) string {
+			return "it is asked to save at its next step, and its machine is ended; " + goesOn(w, "lowtide resume goes on from there")
+		},
 	}.command()
 }
 
@@ -28,7 +30,7 @@ func resumeCommand() *cobra.Command {
 	cmd := word{
 		name: "resume", short: "End a pause; without a workload, let lowtide buy again after a panic or an alarm",
 		fact: func(w string) events.Fact { return events.WorkloadResumed{Workload: w, By: user()} },
-		then: "it goes on from its last checkpoint",
+		then: func(w *fleet.Workload) string { return goesOn(w, fmt.Sprintf("it goes on from step %d", w.Saved.Step)) },
 	}.command()
 	cmd.Use, cmd.Args = "resume [WORKLOAD]", cobra.MaximumNArgs(1)
 	return cmd
@@ -38,21 +40,39 @@ func stopCommand() *cobra.Command {
 	return word{
 		name: "stop", short: "Save, stop and end a workload for good; its checkpoints are kept",
 		fact: func(w string) events.Fact { return events.WorkloadWithdrawn{Workload: w, By: user()} },
-		then: "it saves, stops and is withdrawn; lowtide checkpoints prune removes what it saved",
+		then: func(*fleet.Workload) string {
+			return "it saves, stops and is withdrawn; lowtide checkpoints prune removes what it saved"
+		},
 	}.command()
+}
+
+func keepCommand() *cobra.Command {
+	return word{
+		name: "keep", short: "Leave a workload as it is for a day, however idle it is",
+		fact: func(w string) events.Fact { return events.WorkloadKept{Workload: w, By: user()} },
+		then: func(*fleet.Workload) string { return "it is left as it is for a day, however idle it is" },
+	}.command()
+}
+
+// goesOn is what a checkpoint promises; without one, what that means.
+func goesOn(w *fleet.Workload, then string) string {
+	if w.Saved.ID == "" {
+		return "no checkpoint of it is durable yet: if it makes none, it begins anew"
+	}
+	return then
 }
 
 // word is a command that says one thing about one workload that is not over.
 type word struct {
 	name, short string
 	fact        func(workload string) events.Fact
-	then        string // what comes of it
+	then        func(*fleet.Workload) string // what comes of it
 }
 
 func (x word) command() *cobra.Command {
 	var o common
 	cmd := &cobra.Command{
-		Use: x.name + " WORKLOAD", Short: x.short, Args: cobra.ExactArgs(1),
+		Use: x.name + " WORKLOAD", Short: x.short, Args: needs("WORKLOAD"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.talk(cmd, func(c *client) error {
 				f, err := c.fleet(cmd.Context())
@@ -68,7 +88,7 @@ func (x word) command() *cobra.Command {
 				if err := c.say(cmd.Context(), x.fact(args[0])); err != nil {
 					return err
 				}
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", args[0], x.then)
+				fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", args[0], x.then(f.Workloads[args[0]]))
 				return nil
 			})
 		},
@@ -111,7 +131,7 @@ func changeCommand() *cobra.Command {
 	var o common
 	var autonomy, deadline, budget string
 	cmd := &cobra.Command{
-		Use: "change WORKLOAD", Short: "Another autonomy, deadline or budget for a workload; a deadline that cannot be kept is refused", Args: cobra.ExactArgs(1),
+		Use: "change WORKLOAD", Short: "Another autonomy, deadline or budget for a workload; a deadline that cannot be kept is refused", Args: needs("WORKLOAD"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return o.talk(cmd, func(c *client) error {
 				e, err := intake.Change(args[0], intake.Changes{Autonomy: autonomy, Deadline: deadline, Budget: budget}, c.clock.Now())

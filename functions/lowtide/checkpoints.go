@@ -183,7 +183,7 @@ func checkpointsPrune() *cobra.Command {
 	var o common
 	var last int
 	cmd := &cobra.Command{
-		Use: "prune WORKLOAD", Short: "Withdraws all but the newest checkpoints of a workload that has ended", Args: cobra.ExactArgs(1),
+		Use: "prune WORKLOAD", Short: "Withdraws all but the newest checkpoints of a workload that has ended", Args: needs("WORKLOAD"),
 		Long: "Withdraws all but the newest checkpoints of a workload that has ended; what a run needs is pruned by lowtide itself.\n" +
 			"A withdrawn checkpoint can be restored for a day; after that another prune deletes what none names any more.",
 		RunE: func(cmd *cobra.Command, args []string) error {

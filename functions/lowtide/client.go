@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	osuser "os/user"
 	"path/filepath"
 	"syscall"
 	"text/tabwriter"
@@ -128,7 +129,7 @@ func nowhere(state, file string) error {
 	if state != "" {
 		return fmt.Errorf("no lowtide has run on %s (%s cannot be read); start one with: lowtide run --state %s", state, file, state)
 	}
-	return errors.New("no story runs now (lowtide run, which takes no workloads once it has ended); for a lasting lowtide: lowtide run --state DIR, and --state DIR here")
+	return errors.New("no story runs now; a lasting lowtide is named by its directory: --state DIR (or LOWTIDE_STATE), as in lowtide run --state DIR")
 }
 
 // knock connects. Where somebody listens and does not answer, it is tried again: a busy server gives a newcomer two seconds.
@@ -171,7 +172,15 @@ func (c *client) event(f events.Fact) events.Event {
 	return e
 }
 
-func user() string { return cmp.Or(os.Getenv("USER"), "unknown") }
+func user() string {
+	if name := os.Getenv("USER"); name != "" {
+		return name
+	}
+	if u, err := osuser.Current(); err == nil {
+		return u.Username
+	}
+	return "unknown"
+}
 
 // fleet reads the decider's state.
 func (c *client) fleet(ctx context.Context) (*fleet.Fleet, error) {
@@ -197,7 +206,7 @@ type common struct {
 }
 
 func (o *common) on(cmd *cobra.Command, out bool) *cobra.Command {
-	cmd.Flags().StringVar(&o.state, "state", os.Getenv("LOWTIDE_STATE"), "directory of the lowtide to talk to; empty: the newest run on this machine")
+	cmd.Flags().StringVar(&o.state, "state", os.Getenv("LOWTIDE_STATE"), "directory of the lowtide to talk to; empty: a story that runs now")
 	if out {
 		cmd.Flags().StringVar(&o.output, "output", "text", "text or json")
 	}
@@ -221,34 +230,44 @@ func (o *common) print(w io.Writer, v any, text func(io.Writer)) error {
 
 func submitCommand() *cobra.Command {
 	var o common
+	var from foreign
 	cmd := &cobra.Command{
-		Use: "submit FILE", Short: "Ask for a workload; says whether it was accepted, and what it can cost at most", Args: cobra.ExactArgs(1),
+		Use: "submit FILE", Short: "Ask for a workload; says whether it was accepted, and what it can cost at most", Args: from.args,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			b, err := readBounded(args[0])
+			name := from.name(args)
+			b, err := readBounded(name)
 			if err != nil {
 				return usage(err)
 			}
-			// The file is judged before anybody is asked: a bad one changes nothing, also where nothing runs.
-			asked, err := intake.Parse(args[0], b, time.Now())
+			// The file is judged before anything is asked, and also where nobody is there to ask; by the market's clock if
+			// there is one.
+			now := time.Now()
+			c, away := dial(cmd.Context(), o.state)
+			if away == nil {
+				defer c.nc.Close()
+				now = c.clock.Now()
+			}
+			asked, err := from.parse(cmd, name, b, now)
 			if err != nil {
 				return usage(err)
 			}
-			code, err := packed(args[0], asked.Workdir)
+			code, err := packed(name, asked.Workdir)
 			if err != nil {
 				return usage(err)
 			}
-			return o.talk(cmd, func(c *client) error {
-				asked, err := intake.Parse(args[0], b, c.clock.Now())
-				if err != nil {
-					return usage(err)
-				}
-				if err := c.bring(cmd, &asked.Spec, code); err != nil {
-					return err
-				}
-				return c.submit(cmd, &o, asked.Spec)
-			})
+			if away != nil {
+				return away
+			}
+			if err := asked.At(c.Bucket); err != nil {
+				return usage(fmt.Errorf("%s: %w", name, err))
+			}
+			if err := c.bring(cmd, &asked.Spec, code); err != nil {
+				return err
+			}
+			return c.submit(cmd, &o, asked.Spec)
 		},
 	}
+	from.on(cmd)
 	return o.on(cmd, true)
 }
 
@@ -287,8 +306,9 @@ func (c *client) submit(cmd *cobra.Command, o *common, spec fleet.Spec) error {
 		return nobody(err)
 	}
 	defer sub.Unsubscribe() //nolint:errcheck // the connection closes with the command
-	if err := c.say(ctx, events.WorkloadSubmitted{Spec: spec}); err != nil {
-		return err
+	asked := c.event(events.WorkloadSubmitted{Spec: spec})
+	if err := c.host.Say(ctx, asked); err != nil {
+		return nobody(fmt.Errorf("submit %s: %w", spec.Name, err))
 	}
 	for {
 		select {
@@ -297,8 +317,13 @@ func (c *client) submit(cmd *cobra.Command, o *common, spec fleet.Spec) error {
 		case e := <-heard:
 			switch f := e.Data.(type) {
 			case events.WorkloadRefused:
-				return failed("%s is refused: %s", spec.Name, f.Why)
+				if f.Asked == asked.ID { // the name may have been asked for, and refused, before
+					return failed("%s is refused: %s", spec.Name, f.Why)
+				}
 			case events.WorkloadAccepted:
+				if f.Asked != asked.ID {
+					continue
+				}
 				return o.print(cmd.OutOrStdout(), f, func(w io.Writer) {
 					fmt.Fprintf(w, "%s is accepted: worst case, all on demand, %s; if lowtide died for ever its machines would end themselves by their lease, for %s at most (one that never boots: by its hard end, for %s)\n", f.Workload, f.Worst, f.Bound, f.Unbooted)
 					fmt.Fprintln(w, meaning(spec.Autonomy))
@@ -416,18 +441,7 @@ func eventsCommand() *cobra.Command {
 		Use: "events", Short: "The facts, one JSON document a line", Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return o.talk(cmd, func(c *client) error {
-				stream, err := c.js.Stream(cmd.Context(), bus.Facts)
-				if err != nil {
-					return nobody(err)
-				}
-				start := time.Now().Add(-last)
-				con, err := c.js.OrderedConsumer(cmd.Context(), bus.Facts, jetstream.OrderedConsumerConfig{
-					FilterSubjects: []string{events.Subject(c.Fleet, "*.*", ">")}, DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &start,
-				})
-				if err != nil {
-					return nobody(err)
-				}
-				return tail(cmd, con, stream.CachedInfo().State.LastSeq, follow)
+				return c.facts(cmd, time.Now().Add(-last), follow)
 			})
 		},
 	}
@@ -436,26 +450,76 @@ func eventsCommand() *cobra.Command {
 	return o.on(cmd, false)
 }
 
-// tail prints facts up to the last that was there when it began; with follow it goes on.
-func tail(cmd *cobra.Command, con jetstream.Consumer, last uint64, follow bool) error {
-	for cmd.Context().Err() == nil {
+// facts prints what was said since a moment of wall time, up to what is there now; with follow it goes on, also after
+// lowtide was away.
+func (c *client) facts(cmd *cobra.Command, since time.Time, follow bool) error {
+	ctx := cmd.Context()
+	defer context.AfterFunc(ctx, c.nc.Close)() // a fetch that waits for a server that is gone ends with it
+	from := jetstream.ConsumerConfig{
+		FilterSubject: events.Subject(c.Fleet, "*.*", ">"), DeliverPolicy: jetstream.DeliverByStartTimePolicy, OptStartTime: &since,
+		AckPolicy: jetstream.AckNonePolicy, InactiveThreshold: time.Minute,
+	}
+	for told := false; ; wait(ctx, time.Second) {
+		seen, err := c.read(ctx, cmd.OutOrStdout(), from, follow)
+		switch {
+		case ctx.Err() != nil || err == nil && !follow:
+			return nil
+		case err != nil && !follow:
+			return nobody(err)
+		case seen > 0: // where it goes on
+			from.DeliverPolicy, from.OptStartSeq, from.OptStartTime = jetstream.DeliverByStartSequencePolicy, seen+1, nil
+			told = false
+		}
+		if !told {
+			fmt.Fprintf(cmd.ErrOrStderr(), "lowtide: waiting for lowtide to come back (%v)\n", err)
+			told = true
+		}
+	}
+}
+
+// read prints facts until it has the last that was there when it began, or with follow until it fails; seen is the last
+// position that it printed.
+func (c *client) read(ctx context.Context, out io.Writer, from jetstream.ConsumerConfig, follow bool) (seen uint64, err error) {
+	asking, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	stream, err := c.js.Stream(asking, bus.Facts)
+	if err != nil {
+		return 0, err
+	}
+	last := stream.CachedInfo().State.LastSeq
+	con, err := stream.CreateConsumer(asking, from)
+	if err != nil {
+		return 0, err
+	}
+	for ctx.Err() == nil {
 		batch, err := con.Fetch(256, jetstream.FetchMaxWait(500*time.Millisecond))
 		if err != nil {
-			return nobody(err)
+			return seen, err
 		}
 		n := 0
 		for m := range batch.Messages() {
 			n++
-			fmt.Fprintf(cmd.OutOrStdout(), "%s\n", m.Data())
-			if md, err := m.Metadata(); err == nil && md.Sequence.Stream >= last && !follow {
-				return nil // others speak all the time: an empty fetch may never come
+			if _, err := fmt.Fprintf(out, "%s\n", m.Data()); err != nil {
+				return seen, err
+			}
+			if md, err := m.Metadata(); err == nil {
+				seen = md.Sequence.Stream
+			}
+			if seen >= last && !follow {
+				return seen, nil // others speak all the time: an empty fetch may never come
 			}
 		}
-		if n == 0 && !follow {
-			return nil
+		if err := batch.Error(); err != nil {
+			return seen, err
+		}
+		switch {
+		case n == 0 && !follow:
+			return seen, nil
+		case n == 0 && !c.nc.IsConnected():
+			return seen, nats.ErrDisconnected
 		}
 	}
-	return nil
+	return seen, nil
 }
 
 func planCommand() *cobra.Command {

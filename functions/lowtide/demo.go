@@ -191,6 +191,6 @@ func closing(w io.Writer, t *story.Teller, traces []market.Trace, p plan.Policy,
 	_, _, rejected := t.Machines()
 	fmt.Fprintf(w, "\nby the cloud's own bill: %d machines bought, %d ended, %d running, %d bought twice; %d rejected; %s in all\n",
 		len(ours), len(ours)-running, running, twice, rejected, ours.Total(now))
-	fmt.Fprintf(w, "spent counts machines from purchase to end; on demand is the work alone at %.4f USD/h;\nbound is the least that anybody who knew the market's future could have paid\n", fake.V100.OnDemand)
+	fmt.Fprintf(w, "spent counts machines from purchase until lowtide hears of their end, the cloud's bill until it ends them, which is seconds\nof the market earlier; on demand is the work alone at %.4f USD/h;\nbound is the least that anybody who knew the market's future could have paid\n", fake.V100.OnDemand)
 	return v
 }

@@ -90,20 +90,23 @@ func (s *shipper) files(epoch uint64) (files [3]string, sizes [3]int64, err erro
 	return files, sizes, nil
 }
 
-// ends is the last of files that follow one another.
+// margin is read before what is kept, so that no half of a secret is left at its beginning.
+const margin = 64 << 10
+
+// ends is the last of files that follow one another, and somewhat more than is kept.
 func ends(files [3]string) ([]byte, error) {
 	var all []byte
 	for _, name := range files {
 		if name == "" {
 			continue
 		}
-		b, err := readEnd(name, checkpoint.MaxLog)
+		b, err := readEnd(name, checkpoint.MaxLog+margin)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, err
 		}
 		all = append(all, b...)
 	}
-	return all[max(0, len(all)-checkpoint.MaxLog):], nil
+	return all[max(0, len(all)-checkpoint.MaxLog-margin):], nil
 }
 
 func readEnd(name string, most int64) ([]byte, error) {
@@ -126,7 +129,7 @@ func logsCommand() *cobra.Command {
 	var o common
 	var follow bool
 	cmd := &cobra.Command{
-		Use: "logs WORKLOAD", Short: "What the workload printed, machine after machine, also of machines that are gone", Args: cobra.ExactArgs(1),
+		Use: "logs WORKLOAD", Short: "What the workload printed, machine after machine, also of machines that are gone", Args: needs("WORKLOAD"),
 		Long: "What the workload printed, machine after machine, also of machines that are gone.\n\n" +
 			"Each machine keeps the last 256 KiB of a run beside the workload's checkpoints, copied every few seconds and\n" +
 			"before the run's end is told: --follow is some seconds behind, and what a machine printed in the last seconds\n" +

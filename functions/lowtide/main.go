@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -44,6 +45,16 @@ func failed(format string, args ...any) error { return coded{fmt.Errorf(format, 
 func usage(err error) error                   { return coded{err, exitUsage} }
 func nobody(err error) error                  { return coded{err, exitNobody} }
 
+// needs is for commands that take exactly these arguments, and says which when they do not come.
+func needs(names ...string) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) == len(names) {
+			return nil
+		}
+		return usage(fmt.Errorf("%s wants %s, and got %s; see %s --help", cmd.CommandPath(), strings.Join(names, " "), counted(len(args), "argument", "arguments"), cmd.CommandPath()))
+	}
+}
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
@@ -72,18 +83,22 @@ func root() *cobra.Command {
 	for _, c := range []*cobra.Command{
 		runCommand(),
 		submitCommand(),
+		schemaCommand(),
+		doctorCommand(),
 		statusCommand(),
 		eventsCommand(),
 		logsCommand(),
 		planCommand(),
 		pauseCommand(),
 		resumeCommand(),
+		keepCommand(),
 		stopCommand(),
 		changeCommand(),
 		panicCommand(),
 		simulate.Command(),
 		cloudCommand(),
 		offersCommand(),
+		trialCommand(),
 		relayCommand(),
 		natsCommand(),
 		checkpointsCommand(),
@@ -91,6 +106,7 @@ func root() *cobra.Command {
 		approveCommand(),
 		denyCommand(),
 		notifyCommand(),
+		rulesCommand(),
 	} {
 		cmd.AddCommand(c)
 	}

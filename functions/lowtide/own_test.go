@@ -1,7 +1,11 @@
 package main_test
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +15,7 @@ import (
 	"time"
 
 	"lowtide/shared/fleet"
+	"lowtide/shared/provider/fake"
 )
 
 // example is a workload of infra/examples, copied so that a test may change its file: old, new, old, new …
@@ -100,5 +105,91 @@ func TestAnOwnScriptWithItsDirectoryAndSetupGoesOnOnAnotherMachine(t *testing.T)
 	l.until("the last machine's end", func() bool { return len(cloud.bill().Running()) == 0 })
 	if twice := cloud.bill().Twice(); len(twice) > 0 {
 		t.Errorf("bought twice: %v", twice)
+	}
+}
+
+// holds lists the files below a directory that hold a text, packed or not.
+func holds(t *testing.T, dir, text string) (found []string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(name string, d fs.DirEntry, err error) error {
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !d.Type().IsRegular() {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		b, err := os.ReadFile(name)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil
+		}
+		if strings.Contains(string(b), text) {
+			found = append(found, name)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func TestASecretReachesTheJobAndNothingElse(t *testing.T) {
+	t.Parallel()
+	bin := program(t)
+	dir := t.TempDir()
+	l := &lasting{t: t, bin: bin, state: filepath.Join(dir, "state"), args: []string{"--speed", "120", "--seed", "3"}}
+	t.Cleanup(func() {
+		l.kill()
+		procs := &fake.Processes{Dir: filepath.Join(l.state, "machines")}
+		ids, _ := os.ReadDir(procs.Dir)
+		for _, id := range ids {
+			procs.Kill(id.Name())
+		}
+	})
+	const secret = "correct-horse-battery-staple"
+	vault := filepath.Join(l.state, "secrets")
+	if err := errors.Join(os.MkdirAll(vault, 0o700), os.WriteFile(filepath.Join(vault, "token"), []byte(secret+"\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	l.begin()
+	file := func(name, secret, end string) string {
+		path := filepath.Join(dir, name+".yaml")
+		text := fmt.Sprintf("name: %s\nsecrets: {TOKEN: %q}\nsetup: echo \"setting up with $TOKEN\"\nrun: |\n  echo \"the token is $TOKEN\"\n  sleep 3\n  printf %%s \"$TOKEN\" | sha256sum >\"$LOWTIDE_CKPT_DIR/RESULT\"\n  %s\nwork: 10m\nautonomy: act\n", name, secret, end)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	l.call("submit", file("good", "file:token", "true"))
+	l.call("submit", file("bad", "file:token", "echo \"last words: $TOKEN\"; exit 3"))
+	l.call("submit", file("none", "file:nobody", "true"))
+	for _, name := range []string{"good", "bad", "none"} {
+		l.until("the end of "+name, func() bool { return l.workload(name).Phase.Final() })
+	}
+	sum := sha256.Sum256([]byte(secret))
+	if w := l.workload("good"); w.Phase != fleet.Finished || !strings.HasPrefix(w.Result, hex.EncodeToString(sum[:])) {
+		t.Errorf("good: %s (%s) with %q, want the hash of its secret", w.Phase, w.Why, w.Result)
+	}
+	said := l.call("events")
+	for _, want := range []string{"last words: ***", "there is no file nobody"} {
+		if !strings.Contains(said, want) {
+			t.Errorf("events do not say %q", want)
+		}
+	}
+	stars := strings.Repeat("*", len(secret))
+	for _, name := range []string{"good", "bad"} {
+		if log := l.call("logs", name); !strings.Contains(log, "setting up with "+stars) || !strings.Contains(log, "the token is "+stars) {
+			t.Errorf("logs %s: %q", name, log)
+		}
+	}
+	all := said + l.call("status", "--output", "json") + l.call("status") + l.call("logs", "good") + l.call("logs", "bad") + l.call("plan", "--explain")
+	if strings.Contains(all, secret) {
+		t.Error("a command tells the secret")
+	}
+	for _, found := range holds(t, dir, secret) {
+		// What the job itself wrote on its own machine is its own: its log there.
+		if !strings.HasPrefix(found, vault) && filepath.Base(found) != "log" {
+			t.Errorf("%s holds the secret", found)
+		}
 	}
 }

@@ -67,7 +67,7 @@ func (c *client) panic(ctx context.Context, out io.Writer, wait time.Duration) e
 		}
 		left := living(f)
 		if len(left) == 0 && f.Halted != "" {
-			fmt.Fprintf(out, "no machine of ours runs, %s after the call; lowtide resume lets it buy again\n", time.Since(began).Round(time.Second))
+			fmt.Fprintf(out, "no machine of ours runs, %s after the call; lowtide resume lets it buy again, lowtide resume WORKLOAD ends each workload's pause\n", time.Since(began).Round(time.Second))
 			return nil
 		}
 		if now := strings.Join(left, ", "); now != told && len(left) > 0 {
@@ -81,7 +81,7 @@ func (c *client) panic(ctx context.Context, out io.Writer, wait time.Duration) e
 // living names the machines that bill, each with what it is at.
 func living(f *fleet.Fleet) (all []string) {
 	for _, name := range fleet.Sorted(f.Machines) {
-		if m := f.Machines[name]; m.Phase != fleet.Ended {
+		if m := f.Machines[name]; m.Phase != fleet.Ended && !proposed(f, m) {
 			all = append(all, fmt.Sprintf("%s (%s)", name, m.Phase))
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"github.com/nats-io/nats.go"
@@ -11,6 +12,7 @@ import (
 
 	"lowtide/events"
 	"lowtide/functions/census"
+	"lowtide/functions/intake"
 	"lowtide/functions/ledger"
 	embedded "lowtide/functions/lowtide/nats"
 	"lowtide/functions/notify"
@@ -18,6 +20,7 @@ import (
 	"lowtide/functions/prices"
 	"lowtide/functions/provision"
 	"lowtide/functions/rebalance"
+	"lowtide/functions/rules"
 	idle "lowtide/functions/usage"
 	"lowtide/functions/verify"
 	"lowtide/shared/bus"
@@ -46,10 +49,12 @@ type ring struct {
 	tables  *pool.Tables
 	ask     rebalance.Approval
 	told    settings.Settings // whom to tell what
+	own     *rules.Set        // users' automations; nil: none
 	server  *embedded.Server
 	nc      *nats.Conn
 	js      jetstream.JetStream
 	host    *host.Host
+	stored  atomic.Int64 // when a tick was stored last, Unix nanoseconds
 }
 
 // ringOptions make a ring.
@@ -60,13 +65,14 @@ type ringOptions struct {
 	clock   fn.Clock
 	policy  plan.Policy
 	told    settings.Settings
+	own     *rules.Set
 	ask     rebalance.Approval
 	durable bool // every message is on disk before it is acknowledged
 }
 
 // startRing starts NATS and the streams.
 func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
-	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told, ask: o.ask}
+	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told, own: o.own, ask: o.ask}
 	door := door{}
 	if o.durable {
 		r.era = rebalance.NewEra()
@@ -170,6 +176,7 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 			Fleet: r.fleet, Install: r.install, Era: r.era, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Approval: r.ask, Tables: r.plans(), Batch: 128,
 		}).Function(),
 		ledger.New(r.fleet, bucket("ledger")),
+		intake.Function(),
 	}, each...)
 	tell, err := notify.New(notify.Config{
 		Fleet: r.fleet, Books: bucket("notify"), Places: r.told.Places, Words: r.told.Words, Links: r.told.Links, Now: r.clock.Now, Real: r.clock.Real,
@@ -177,16 +184,23 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 	if err != nil {
 		return nil, err
 	}
-	return append(fns, tell...), firstErr
+	fns = append(fns, tell...)
+	if r.own != nil {
+		fns = append(fns, rules.New(rules.Config{Fleet: r.fleet, Books: bucket("rules"), States: bucket(fleetsBucket), Now: r.clock.Now}, r.own)...)
+	}
+	return fns, firstErr
 }
 
 // tick says clock.ticked at once, so that nobody waits for the first prices, and then until ctx ends.
 func (r *ring) tick(ctx context.Context, every time.Duration) {
 	t := time.NewTicker(max(r.clock.Real(every), 50*time.Millisecond))
 	defer t.Stop()
-	for ctx.Err() == nil {
+	for r.stored.Store(time.Now().UnixNano()); ctx.Err() == nil; {
 		now := r.clock.Now()
-		_ = r.host.Say(ctx, events.New(r.fleet, "schedule", now, events.ClockTicked{What: "tick", Due: now})) // the next tick makes it good
+		err := r.host.Say(ctx, events.New(r.fleet, "schedule", now, events.ClockTicked{What: "tick", Due: now}))
+		if err == nil { // else the next tick makes it good
+			r.stored.Store(time.Now().UnixNano())
+		}
 		select {
 		case <-ctx.Done():
 		case <-t.C:

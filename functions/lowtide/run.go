@@ -43,13 +43,14 @@ var demoPolicy = plan.Policy{
 type runFlags struct {
 	data, state, cloud string
 	notify, bucket     string
-	chatops            string
+	chatops, rules     string
 	ask                askFlags
 	speed              float64
 	limit, lease       time.Duration
 	seed               uint64
 	clouds             []string
 	dry                bool
+	paced              bool // a speed was asked for
 }
 
 func runCommand() *cobra.Command {
@@ -73,7 +74,7 @@ func runCommand() *cobra.Command {
 					return err
 				}
 			}
-			if f.speed == 0 {
+			if f.paced = cmd.Flags().Changed("speed"); !f.paced {
 				f.speed = 240
 				if f.state != "" {
 					f.speed = 1
@@ -95,12 +96,13 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.state, "state", "", "directory to keep everything in: a lasting daemon")
 	cmd.Flags().StringVar(&f.cloud, "cloud", "", "URL of a fake cloud in a process of its own (lowtide fakecloud); needs --state")
 	cmd.Flags().StringVar(&f.bucket, "bucket", "", "URL of the bucket that checkpoints and logs go to (file://, s3://, azblob://; see the README); empty: a directory in --state")
-	cmd.Flags().StringSliceVar(&f.clouds, "clouds", nil, "real clouds to buy at instead of a fake one: aws,vast; needs --state")
+	cmd.Flags().StringSliceVar(&f.clouds, "clouds", nil, "real clouds to buy at instead of a fake one, such as aws,vast (lowtide offers lists them); needs --state")
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "with --clouds: read real prices, plan, and buy nothing")
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
 	cmd.Flags().StringVar(&f.chatops, "chatops", os.Getenv("LOWTIDE_CHATOPS"), "file that says who may command and approve from chat, and where to listen; empty: chatops.yaml in --state, if it is there")
+	cmd.Flags().StringVar(&f.rules, "rules", os.Getenv("LOWTIDE_RULES"), "file with your own automations (lowtide rules); empty: rules.yaml in --state, if it is there")
 	f.ask.on(cmd)
-	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with --state")
+	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with a new --state (an old one keeps its own)")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
 	cmd.Flags().DurationVar(&f.lease, "lease", demoPolicy.Lease, "after this long without contact a machine saves and ends itself, in market time")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "of the built-in market")
@@ -237,6 +239,7 @@ type deck struct {
 	lost  bool            // the store is empty, and should not be
 	over  <-chan struct{} // closed when it stops, by itself too
 	all   sync.WaitGroup
+	once  sync.Once
 	err   error
 }
 
@@ -284,6 +287,10 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	if err != nil {
 		return nil, err
 	}
+	own, err := f.automations()
+	if err != nil {
+		return nil, err
+	}
 	ask, err := f.ask.approval()
 	if err != nil {
 		return nil, usage(err)
@@ -291,7 +298,7 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	policy := demoPolicy
 	policy.Lease = f.lease
 	policy.Silence = max(policy.Silence, time.Duration(float64(leastSilence)*max(p.clock.Speed, 1)))
-	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, ask: ask, durable: f.state != ""}); err != nil {
+	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, own: own, ask: ask, durable: f.state != ""}); err != nil {
 		return nil, err
 	}
 	key, err := checkpointKey(dir)
@@ -331,18 +338,49 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	}
 	d.all.Go(func() {
 		if err := d.host.Serve(ctx, functions...); err != nil {
-			d.err = err
-			d.stop()
+			d.fault(err)
 		}
 	})
 	d.all.Go(func() { d.tick(ctx, 30*time.Second) })
+	d.all.Go(func() { d.guard(ctx) })
 	d.all.Go(func() { d.notices(ctx) })
+	if err = d.handSecrets(ctx, dir); err != nil {
+		return nil, err
+	}
 	if err = d.hearPeople(ctx, f); err != nil {
 		return nil, err
 	}
 	return d, address{
 		NATS: d.server.URL(), Token: d.server.Token(), Fleet: d.fleet, Clock: p.clock.String(), Cloud: url, Bucket: data["LOWTIDE_BUCKET"], Key: key, Policy: d.policy,
 	}.write(f.state)
+}
+
+// guard stops all when nothing can be stored any more: a lowtide that hears and decides nothing must not look as if it ran.
+// A server whose disk was full for a moment refuses a stream's writes from then on, until it is started anew.
+func (d *deck) guard(ctx context.Context) {
+	const every = 30 * time.Second // of the market, between two ticks
+	overdue := 0                   // looks, not time: this process itself may have been stopped for an hour
+	for wait(ctx, time.Second); ctx.Err() == nil; wait(ctx, time.Second) {
+		if time.Since(time.Unix(0, d.stored.Load())) < 2*d.clock.Real(every)+time.Second {
+			overdue = 0
+		} else {
+			overdue++
+		}
+		err := d.server.Healthy()
+		if err == nil && overdue > 15 {
+			err = errors.New("NATS stores nothing any more (was the disk full? it says why above)")
+		}
+		if err != nil {
+			d.fault(fmt.Errorf("%w; nothing is decided any more, and machines go on until their lease ends: make room and start lowtide again", err))
+			return
+		}
+	}
+}
+
+// fault stops everything, and is remembered as the reason if it is the first.
+func (d *deck) fault(err error) {
+	d.once.Do(func() { d.err = err })
+	d.stop()
 }
 
 // storeLost says that a directory that was used before has no fleet any more. A decider saves its fleet at its first fact.
@@ -547,12 +585,15 @@ func daemon(ctx context.Context, out io.Writer, f runFlags) error {
 	fmt.Fprintf(out, "lowtide: ready (%s, %g times as fast); lowtide submit --state %s FILE, lowtide status --state %s\n", m.name, max(m.clock.Speed, 1), f.state, f.state)
 	<-d.over
 	err = d.why()
-	d.farewell(out)
-	return err
+	d.farewell(out, f.state)
+	if err != nil {
+		return failed("%w", err)
+	}
+	return nil
 }
 
 // farewell says what goes on without lowtide, and what that costs.
-func (d *deck) farewell(out io.Writer) {
+func (d *deck) farewell(out io.Writer, state string) {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	states, err := store.Bind(ctx, d.js, fleetsBucket)
@@ -574,8 +615,16 @@ func (d *deck) farewell(out io.Writer) {
 		fmt.Fprintln(out, "lowtide: stopped; no machine of ours runs")
 		return
 	}
-	fmt.Fprintf(out, "lowtide: stopped; %d machines go on, and bill %.2f USD/h together, until they have heard nothing for %s (%s from now); start lowtide again on the same directory, or end them with lowtide panic before you stop it\n",
-		bills, hourly, story.Short(d.policy.Lease), d.clock.Real(d.policy.Lease).Round(time.Second))
+	fmt.Fprintf(out, "lowtide: stopped; %s on, and bill %.2f USD/h together, until they have heard nothing for %s (%s from now); to go on: lowtide run --state %s; to end them: the same, and lowtide panic --state %s\n",
+		counted(bills, "machine goes", "machines go"), hourly, story.Short(d.policy.Lease), d.clock.Real(d.policy.Lease).Round(time.Second), state, state)
+}
+
+// counted is a number with its noun.
+func counted(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
 }
 
 // place is where machines are bought, and in what time.
@@ -605,6 +654,9 @@ func (f runFlags) market(ctx context.Context) (p place, err error) {
 	if cloud == nil {
 		if p.clock, err = keptClock(f.state, f.speed); err == nil {
 			p.traces, p.name, err = f.traces()
+		}
+		if kept := max(p.clock.Speed, 1); f.paced && kept != f.speed {
+			p.notes = append(p.notes, fmt.Sprintf("--speed %g is not heard: the market of %s goes %g times as fast, as when it was begun", f.speed, f.state, kept))
 		}
 		return p, err
 	}

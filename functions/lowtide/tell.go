@@ -18,7 +18,7 @@ func notifyCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "notify FILE",
 		Short: "Send a test message to every channel of a notify file, and say which of them work",
-		Args:  cobra.ExactArgs(1),
+		Args:  needs("FILE"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			s, err := settings.Read(args[0], settings.Options{Env: os.LookupEnv})
 			if err != nil {

@@ -23,7 +23,8 @@ var hears = []events.Kind{
 	"instance.interrupted", "instance.launched", "instance.verified", "instance.rejected", "instance.ended", "instance.lost",
 	"plan.proposed", "plan.approved", "plan.rejected", "plan.made", "plan.failed", "approval.refused",
 	"budget.warned", "budget.exhausted", "policy.set", "silence.set", "channel.failed", "channel.recovered",
-	"alert.received", "rule.failed",
+	"alert.received", "rule.failed", "rule.acted",
+	"workload.idle", "workload.underused", "workload.busy", "workload.warned", "workload.kept", "checkpoint.failed", "instance.found",
 }
 
 // Read returns a fleet's book; an empty one if nothing was ever written.
@@ -175,6 +176,7 @@ func (b *Book) hear(e events.Event) {
 		b.started(f)
 	case events.CheckpointSaved:
 		b.saved(f)
+		b.close("checkpoint/" + f.Workload)
 	case events.InstanceInterrupted:
 		i = b.interrupted(f, e.Dry)
 	case events.PlanProposed:
@@ -223,6 +225,22 @@ func (b *Book) hear(e events.Event) {
 	case events.RuleFailed:
 		i = b.note("rule", "rule/"+f.Rule, Warning, Note{Name: f.Rule, Text: f.Why}, false)
 		b.done(i)
+	case events.WorkloadIdle:
+		i = b.wastes(Waste{Workload: f.Workload, Machine: f.Machine, Idle: true, Held: f.Held, Since: f.Since, Why: f.Why}, f.Epoch)
+	case events.WorkloadUnderused:
+		i = b.wastes(Waste{Workload: f.Workload, Machine: f.Machine, Since: f.Since, Why: f.Why}, f.Epoch)
+	case events.WorkloadWarned:
+		i = b.warned(f)
+	case events.WorkloadBusy:
+		b.wasted(f.Workload, func(w *Waste) { w.End = "busy" })
+	case events.WorkloadKept:
+		b.wasted(f.Workload, func(w *Waste) { w.End, w.By, w.Until = "kept", f.By, f.Until })
+	case events.CheckpointFailed:
+		i = b.notSaved(f)
+	case events.InstanceFound:
+		i = b.stray(f)
+	case events.RuleActed:
+		i = b.ruled(f)
 	}
 	if i != nil {
 		i.Dry = i.Dry || e.Dry
@@ -487,6 +505,8 @@ func (b *Book) saved(f events.CheckpointSaved) {
 
 // over ends what is open of a workload that shall not run.
 func (b *Book) over(workload, how string) {
+	b.wasted(workload, func(w *Waste) { w.End = how })
+	b.close("checkpoint/" + workload)
 	b.each(workload, func(t *Taken) bool { t.End = how; return true })
 	b.clear(workload)
 	if i := b.newest("budget/" + workload); i != nil && i.Closed.IsZero() && how != "paused" {
@@ -502,6 +522,7 @@ func (b *Book) over(workload, how string) {
 
 // gone ends what is open of a machine that carried nothing.
 func (b *Book) gone(machine string) {
+	b.close("stray/" + machine)
 	m := b.machine(machine)
 	if m.Gone.IsZero() {
 		m.Gone = b.Now
@@ -727,6 +748,34 @@ func (b *Book) alert(f events.AlertReceived) *Incident {
 		return nil
 	}
 	return b.note("alert", key, sev, Note{Name: f.Name, Text: cmp.Or(f.Annotations["summary"], f.Annotations["description"], f.Name), By: f.From}, !f.Firing)
+}
+
+// How a rule's words stand in a Note's By: news, or a state that lasts.
+const (
+	byRule  = "rule"
+	byState = "state"
+)
+
+// ruled is what a user's rule has to tell, and what it could not do.
+func (b *Book) ruled(f events.RuleActed) *Incident {
+	key := "rule/" + f.Rule + "/" + f.About
+	sev, err := ParseSeverity(f.Severity)
+	switch old := b.newest(key); {
+	case f.Act == "notify" && f.Over:
+		if old == nil || !old.Closed.IsZero() {
+			return nil
+		}
+		return b.note("rule", key, old.Severity, *old.Note, true)
+	case f.Act == "notify" && err == nil:
+		by := byRule
+		if f.Lasts {
+			by = byState
+		}
+		return b.note("rule", key, sev, Note{Name: f.Rule, Text: f.Result, By: by}, !f.Lasts)
+	case !f.Done && (f.Act == "webhook" || f.Act == "schedule"):
+		return b.note("rule", key+"/"+f.Act, Warning, Note{Name: f.Rule, Text: f.Act + ": " + f.Result, By: byRule}, true)
+	}
+	return nil
 }
 
 // note opens, changes or closes news in words.

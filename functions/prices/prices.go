@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"lowtide/events"
@@ -226,6 +227,7 @@ func (p *prices) ask(ctx context.Context, b *Book, now time.Time) {
 			}
 		}
 		for _, o := range p.normalise(b, offers, now) {
+			o.Certified = strings.Join(p.opts.Book.Certified[o.Cloud], ",")
 			b.Offers[o.Pool()], seen[o.Pool()] = o, o
 		}
 		b.looks(seen, now)
@@ -276,6 +278,9 @@ func (b *Book) markets(now time.Time) fleet.Markets {
 		if at.Before(m.AsOf) {
 			m.AsOf = at
 		}
+	}
+	if len(b.Offers) > 0 {
+		m.Offers = make([]fleet.Offer, 0, len(b.Offers)) // they are large, and many
 	}
 	for _, pool := range fleet.Sorted(b.Offers) {
 		o := b.Offers[pool]

@@ -3,6 +3,7 @@ package rebalance
 import (
 	"cmp"
 	"fmt"
+	"strings"
 	"time"
 
 	"lowtide/events"
@@ -12,10 +13,13 @@ import (
 
 // fold changes the state by one fact. It is total: what does not fit the state changes nothing.
 func (d *Decider) fold(ev events.Event) {
+	if d.impostor(ev.Data) {
+		return
+	}
 	f := d.state
 	switch e := ev.Data.(type) {
 	case events.WorkloadSubmitted:
-		d.submitted(e.Spec)
+		d.submitted(ev.ID, e.Spec)
 	case events.WorkloadChanged:
 		d.changed(ev.ID, e)
 	case events.WorkloadWithdrawn:
@@ -33,6 +37,10 @@ func (d *Decider) fold(ev events.Event) {
 			if e.Stop {
 				d.stopWorkload(name, fleet.Paused, e.Halt)
 			}
+		}
+	case events.PlanAsked:
+		if w := f.Workloads[e.Workload]; w != nil {
+			w.Review = time.Time{}
 		}
 	case events.PlanApproved:
 		d.approved(e)
@@ -82,6 +90,9 @@ func (d *Decider) fold(ev events.Event) {
 			d.startUp(m).Restore.Add(e.Restore)
 		}
 		d.restored(e)
+		if w := f.Workloads[e.Workload]; w != nil && w.Phase == fleet.Accepted && w.Epoch == e.Epoch {
+			w.Why = ""
+		}
 		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.Running, Step: e.Step})
 	case events.WorkloadProgressed:
 		if w := f.Workloads[e.Workload]; w != nil && e.Of > 0 {
@@ -92,6 +103,9 @@ func (d *Decider) fold(ev events.Event) {
 		d.saved(e.Workload, e.Saved)
 		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.RunStopped, Step: e.Step})
 	case events.WorkloadFailed:
+		if w := f.Workloads[e.Workload]; w != nil && w.On == e.Machine && w.Epoch == e.Epoch {
+			w.Why = lastLine(e.Why) // until it goes on; kept where it does not
+		}
 		d.ran(e.Machine, fleet.Run{Epoch: e.Epoch, Phase: fleet.RunFailed, Step: e.Step, Code: e.Code})
 	case events.WorkloadFinished:
 		d.saved(e.Workload, e.Saved)
@@ -106,19 +120,29 @@ func (d *Decider) fold(ev events.Event) {
 }
 
 // submitted accepts a workload or says why not. A name is used once: its checkpoints lie under it.
-func (d *Decider) submitted(s fleet.Spec) {
+func (d *Decider) submitted(id string, s fleet.Spec) {
 	f := d.state
+	why := ""
+	if err := s.Check(f.Now); err != nil {
+		why = err.Error()
+	} else if d.size > stateRoom {
+		why = fmt.Sprintf("the fleet's state is full (%d bytes of %d): withdraw what has ended, or use another fleet", d.size, stateRoom)
+	}
+	if why != "" {
+		d.announce(events.WorkloadRefused{Workload: s.Name, Asked: id, Why: why})
+		return
+	}
 	if old := f.Workloads[s.Name]; old != nil {
 		switch {
 		case old.Phase == fleet.Refused: // it may be asked for anew
 		case old.Spec.Same(s):
 			return
 		default:
-			d.announce(events.WorkloadRefused{Workload: s.Name, Why: fmt.Sprintf("there is already a workload of this name (%s); a name is used once, since checkpoints lie under it: choose another", old.Phase)})
+			d.announce(events.WorkloadRefused{Workload: s.Name, Asked: id, Why: fmt.Sprintf("there is already a workload of this name (%s); a name is used once, since checkpoints lie under it: choose another", old.Phase)})
 			return
 		}
 	}
-	w := &fleet.Workload{Spec: &s, Since: f.Now}
+	w := &fleet.Workload{Spec: &s, Since: f.Now, Asked: id}
 	f.Workloads[s.Name] = w
 	d.accept(w)
 }
@@ -130,13 +154,18 @@ func (d *Decider) accept(w *fleet.Workload) {
 		return // settle tries again; the first price wakes us
 	}
 	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy.Measured(f), f.Now)
+	asked := w.Asked
+	w.Asked = ""
 	if why != "" {
 		w.Phase, w.Why, w.Ended = fleet.Refused, why, f.Now
-		d.announce(events.WorkloadRefused{Workload: w.Spec.Name, Why: why})
+		d.announce(events.WorkloadRefused{Workload: w.Spec.Name, Asked: asked, Why: why})
 		return
 	}
 	w.Phase, w.Commit = fleet.Accepted, pr.Worst
-	d.announce(events.WorkloadAccepted{Workload: w.Spec.Name, Worst: pr.Worst, Baseline: pr.Baseline, Bound: pr.Bound, Unbooted: pr.Unbooted, Finish: pr.Finish, Deadline: w.Spec.Deadline, Budget: w.Spec.Budget})
+	d.announce(events.WorkloadAccepted{
+		Workload: w.Spec.Name, Asked: asked, Worst: pr.Worst, Baseline: pr.Baseline, Bound: pr.Bound, Unbooted: pr.Unbooted,
+		Finish: pr.Finish, Deadline: w.Spec.Deadline, Budget: w.Spec.Budget,
+	})
 }
 
 func (d *Decider) changed(id string, e events.WorkloadChanged) {
@@ -146,30 +175,48 @@ func (d *Decider) changed(id string, e events.WorkloadChanged) {
 	}
 	s := *w.Spec
 	if !e.Deadline.IsZero() {
-		if why := d.late(w, e.Deadline); why != "" {
-			d.announce(events.ChangeRefused{Workload: e.Workload, Change: id, Why: why})
-			return
-		}
 		s.Deadline = e.Deadline
 	}
 	if _, ok := e.Budget.Get(); ok {
 		s.Budget = e.Budget
+	}
+	if why := d.broken(w, s); why != "" {
+		d.announce(events.ChangeRefused{Workload: e.Workload, Change: id, Why: why})
+		return
 	}
 	s.Autonomy = cmp.Or(e.Autonomy, s.Autonomy)
 	w.Spec = &s
 	w.Review = time.Time{}
 }
 
-// late says why an earlier deadline cannot be promised for the work that is left; "" promises it.
-func (d *Decider) late(w *fleet.Workload, deadline time.Time) string {
-	if old := w.Spec.Deadline; !old.IsZero() && !deadline.Before(old) {
+// broken says why a stricter deadline or budget cannot be promised for the work that is left; "" promises it. What is
+// easier to keep than before is not looked at: lowtide may be late already.
+func (d *Decider) broken(w *fleet.Workload, s fleet.Spec) string {
+	if err := s.Check(d.state.Now); err != nil {
+		return err.Error()
+	}
+	old, left := *w.Spec, s
+	if !old.Deadline.IsZero() && !s.Deadline.Before(old.Deadline) {
+		left.Deadline = time.Time{}
+	}
+	had, bounded := old.Budget.Get()
+	budget, asked := s.Budget.Get()
+	spent := plan.Spent(d.state, w, d.state.Now)
+	switch {
+	case !asked || bounded && !budget.Amount.LessThan(had.Amount):
+		left.Budget = fleet.Maybe[fleet.Money]{}
+	case spent.Amount.GreaterThanOrEqual(budget.Amount):
+		return fmt.Sprintf("%s is spent already", spent)
+	default:
+		left.Budget = fleet.Known(fleet.Money{Amount: budget.Amount.Sub(spent.Amount), Currency: budget.Currency})
+	}
+	if _, strict := left.Budget.Get(); left.Deadline.IsZero() && !strict {
 		return ""
 	}
 	if d.book == nil {
 		return "no price is known yet; try again later"
 	}
-	left := *w.Spec
-	left.Deadline, left.Work, left.Budget = deadline, w.Left(w.Saved.Step), fleet.Maybe[fleet.Money]{}
+	left.Work = w.Left(w.Saved.Step)
 	_, why := plan.Accept(d.book, left, d.cfg.Policy.Measured(d.state), d.state.Now)
 	return why
 }
@@ -323,6 +370,9 @@ func (d *Decider) ended(name, id string, at time.Time, why string) {
 			return // the purchase is still to be told; its price with it
 		}
 	}
+	if m.Doomed() && m.EndsBy.Before(at) {
+		at = later(m.EndsBy, m.Bought) // the cloud took it then; we only looked later
+	}
 	m.Phase, m.Gone = fleet.Ended, at
 	m.Cause = cmp.Or(m.Cause, why)
 	for _, id := range fleet.Sorted(f.Plans) {
@@ -402,7 +452,8 @@ func (d *Decider) heard(e events.MachineHeard) {
 	}
 	d.ready(m, e.ID)
 	m.Acked = max(m.Acked, e.Number)
-	if e.Workload == "" {
+	d.leased(m, e.Lease)
+	if e.Workload == "" || e.Workload != m.Workload {
 		return
 	}
 	d.saved(e.Workload, e.Saved)
@@ -443,7 +494,7 @@ func (d *Decider) crashed(w *fleet.Workload, m *fleet.Instance) {
 	d.lostSteps(w, m)
 	if w.Fails++; w.Fails >= maxFails {
 		w.Phase, w.Ended = fleet.Failed, d.state.Now
-		w.Why = fmt.Sprintf("failed %d times without a new checkpoint, last with exit status %d", w.Fails, m.Run.Code)
+		w.Why = strings.TrimSuffix(fmt.Sprintf("failed %d times without a new checkpoint, last with exit status %d: %s", w.Fails, m.Run.Code, w.Why), ": ")
 		return
 	}
 	if w.Next == "" && m.Phase == fleet.Verified && !m.Doomed() {
@@ -525,4 +576,11 @@ func later(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// lastLine is what a person reads first of a log's end, bounded.
+func lastLine(s string) string {
+	s = strings.TrimSpace(s)
+	s = s[strings.LastIndexByte(s, '\n')+1:]
+	return strings.ToValidUTF8(s[:min(len(s), 200)], "")
 }

@@ -3,6 +3,7 @@ package rebalance
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"lowtide/events"
@@ -43,6 +44,7 @@ func (d *Decider) rejected(e events.InstanceRejected) {
 	}
 	m.Phase, m.Cause = fleet.Rejected, e.Cause
 	d.paid(m, e.Took)
+	d.disliked(m)
 	if m.Offer.Host == "" {
 		d.refuse(m.Offer.Pool(), "rejected: "+e.Cause)
 		return
@@ -50,6 +52,19 @@ func (d *Decider) rejected(e events.InstanceRejected) {
 	key := hostKey(m.Offer.Cloud, m.Offer.Host)
 	d.refuse(key, "rejected: "+e.Cause)
 	d.state.Refusals[key].Until = d.state.Now.Add(hostBan)
+}
+
+// disliked counts what the workload's own check has rejected as it counts runs that fail: a check that no machine passes must
+// not buy machines for ever.
+func (d *Decider) disliked(m *fleet.Instance) {
+	w := d.state.Workloads[m.Workload]
+	if w == nil || w.Phase.Final() || !strings.HasPrefix(m.Cause, events.CauseFramework) {
+		return
+	}
+	if w.Fails++; w.Fails >= maxFails {
+		w.Phase, w.Ended = fleet.Failed, d.state.Now
+		w.Why = fmt.Sprintf("its own check failed on %d machines without a new checkpoint in between; the last: %s", w.Fails, m.Cause)
+	}
 }
 
 // paid counts what a proof cost at the machine's price.

@@ -17,8 +17,10 @@ func (w *world) steps(machine string, from int64, perMinute float64, during time
 	for i := range int(during / (5 * time.Minute)) {
 		step = from + int64(float64(5*(i+1))*perMinute)
 		said := w.hear(5*time.Minute, events.MachineHeard{Machine: machine, Beat: w.seq, Workload: "a", Run: fleet.Run{Epoch: epoch, Phase: fleet.Running, Step: step}})
-		if given := pick[events.OrderGiven](said); len(given) > 0 {
-			return step, &given[0]
+		for _, given := range pick[events.OrderGiven](said) {
+			if given.Attempt == 1 { // not the present one said again
+				return step, &given
+			}
 		}
 	}
 	return step, nil
@@ -141,5 +143,28 @@ func TestAPromiseThatIsTightIsNotStoppedForAProof(t *testing.T) {
 	at, _ := w.steps(machine, 0, 4, 100*time.Minute)
 	if _, order := w.steps(machine, at, 0.5, 40*time.Minute); order != nil && order.Order.Stop && w.fleet().Machines[machine].Doubt != "" {
 		t.Errorf("stopped for a proof with 40 minutes to spare: %+v", order)
+	}
+}
+
+func TestACheckThatNoMachinePassesEndsTheWorkloadAndNotTheMoney(t *testing.T) {
+	w := newWorld(t, offer("z1", fleet.Spot, 1), offer("z2", fleet.Spot, 1.1), offer("z3", fleet.Spot, 1.2), offer("z1", fleet.OnDemand, 3))
+	s := job("a")
+	s.Kit.Verify = []string{"python", "-c", "import torch"}
+	said := w.hear(0, events.WorkloadSubmitted{Spec: s})
+	for range 3 {
+		p := one[events.PlanMade](t, slices.DeleteFunc(said, func(e events.Event) bool {
+			made, is := e.Data.(events.PlanMade)
+			return is && made.Plan.Action == fleet.End
+		}))
+		m := p.Plan.Machine
+		w.buy(p)
+		o := one[events.OrderGiven](t, w.hear(time.Second, events.InstanceReady{Machine: m}))
+		if c := o.Order.Benchmark.Check; c == nil || c.Workload != "a" || len(c.Command) != 3 {
+			t.Fatalf("the check is not ordered: %+v", o.Order.Benchmark)
+		}
+		said = w.hear(time.Second, events.InstanceRejected{Machine: m, Nonce: o.Order.Benchmark.Nonce, Cause: events.CauseFramework + ": verify.command ended with status 1:\nno CUDA"})
+	}
+	if a := w.fleet().Workloads["a"]; a.Phase != fleet.Failed || !strings.Contains(a.Why, "no CUDA") {
+		t.Errorf("got %s: %s", a.Phase, a.Why)
 	}
 }

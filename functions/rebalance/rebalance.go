@@ -13,6 +13,7 @@
 //	plan.Make  what needs a choice: buying, waiting            shared/plan
 //	aside      the tables that it reckons with                 aside.go
 //	outbox     what must be said now, and when to wake         outbox.go
+//	renew      a word to each machine, by which it lives on    renew.go
 package rebalance
 
 import (
@@ -54,7 +55,7 @@ type Config struct {
 var hears = []events.Kind{
 	"clock.ticked", "price.changed", "instance.interrupted", "instance.at_risk",
 	"workload.submitted", "workload.changed", "workload.withdrawn", "workload.paused", "workload.resumed", "policy.set",
-	"plan.approved", "plan.rejected", "checkpoint.asked", "plan.failed", "instance.launched", "instance.ended", "instance.found", "instance.lost",
+	"plan.approved", "plan.rejected", "plan.asked", "checkpoint.asked", "plan.failed", "instance.launched", "instance.ended", "instance.found", "instance.lost",
 	"machine.heard", "instance.ready", "workload.started", "workload.progressed", "workload.stopped", "workload.finished",
 	"workload.failed", "checkpoint.saved", "checkpoint.failed", "instance.verified", "instance.rejected",
 	"workload.idle", "workload.underused", "workload.busy", "workload.kept",
@@ -67,6 +68,7 @@ type Decider struct {
 	rev   uint64
 	book  *plan.Book // nil: read it first
 	enc   fleet.Encoder
+	size  int  // of the state, as it was last saved
 	fresh bool // nothing has been said since this process began
 	aside aside
 
@@ -120,6 +122,12 @@ func (d *Decider) Handle(ctx context.Context, batch []fn.Delivery) ([]events.Eve
 	if err := d.load(ctx, batch); err != nil {
 		return nil, err
 	}
+	whole := false
+	defer func() {
+		if !whole { // also after a panic: what is half folded is read again
+			d.state, d.rev = nil, 0
+		}
+	}()
 	f := d.state
 	again := d.fresh // a process that begins says again what the last one may not have said
 	for _, m := range batch {
@@ -140,10 +148,9 @@ func (d *Decider) Handle(ctx context.Context, batch []fn.Delivery) ([]events.Eve
 	}
 	said := d.due(again)
 	if err := d.save(ctx); err != nil {
-		d.state, d.rev = nil, 0
 		return nil, err
 	}
-	d.fresh = false
+	d.fresh, whole = false, true
 	return said, nil
 }
 
@@ -201,11 +208,16 @@ func (d *Decider) load(ctx context.Context, batch []fn.Delivery) error {
 	return nil
 }
 
+// stateRoom is the size of the state, compressed, beyond which no workload is taken any more: the store takes 8 MiB, and
+// what is there must go on to be saved.
+const stateRoom = 4 << 20
+
 func (d *Decider) save(ctx context.Context) error {
 	b, err := d.enc.Encode(d.state)
 	if err != nil {
 		return err
 	}
+	d.size = len(b)
 	if d.rev, err = store.Put(ctx, d.cfg.States, d.cfg.Fleet, b, d.rev); err != nil {
 		return fmt.Errorf("save fleet %s: %w", d.cfg.Fleet, err)
 	}

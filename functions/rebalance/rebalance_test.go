@@ -436,3 +436,50 @@ func TestAnEarlierDeadlineIsAPromiseToo(t *testing.T) {
 		t.Errorf("the deadline is %s, want %s", got, later)
 	}
 }
+
+func TestWhatNobodyCanPlanIsRefusedWhateverDoorItCameThrough(t *testing.T) {
+	for says, change := range map[string]func(*fleet.Spec){
+		"name":      func(s *fleet.Spec) { s.Name = "../../etc" },
+		"run":       func(s *fleet.Spec) { s.Run = nil },
+		"work":      func(s *fleet.Spec) { s.Work = -time.Hour },
+		"gpus":      func(s *fleet.Spec) { s.GPUs = -3 },
+		"steps":     func(s *fleet.Spec) { s.Steps = -1 },
+		"ten years": func(s *fleet.Spec) { s.Deadline = time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC) },
+		"budget":    func(s *fleet.Spec) { s.Budget = fleet.Known(fleet.Dollars(-1)) },
+		"65536":     func(s *fleet.Spec) { s.Env = map[string]string{"A": strings.Repeat("x", fleet.MaxSpec)} },
+	} {
+		w := newWorld(t, offer("z1", fleet.Spot, 1), offer("z1", fleet.OnDemand, 3))
+		s := job("a")
+		change(&s)
+		if no := one[events.WorkloadRefused](t, w.hear(time.Second, events.WorkloadSubmitted{Spec: s})); !strings.Contains(no.Why, says) {
+			t.Errorf("refused because %q, want %q", no.Why, says)
+		}
+		if n := len(w.fleet().Workloads); n > 0 {
+			t.Errorf("%s: %d workloads were taken", says, n)
+		}
+	}
+}
+
+func TestADeadlineTooFarAwayChangesNothingAndStopsNothing(t *testing.T) {
+	w, first := running(t)
+	far := time.Date(9999, 12, 31, 23, 0, 0, 0, time.UTC)
+	if no := one[events.ChangeRefused](t, w.hear(time.Second, events.WorkloadChanged{Workload: "a", Deadline: far})); !strings.Contains(no.Why, "ten years") {
+		t.Errorf("refused because %q", no.Why)
+	}
+	said := w.hear(time.Minute, events.InstanceInterrupted{Machine: first, EndsBy: w.now.Add(2 * time.Minute), Action: "terminate", Noticed: "metadata"})
+	if p := one[events.PlanMade](t, said); p.Plan.Action != fleet.Launch {
+		t.Errorf("got %+v, want a replacement", p.Plan)
+	}
+}
+
+func TestAMachineThatWasTakenCostsUntilItsAnnouncedEndWheneverThatIsHeard(t *testing.T) {
+	w, first := running(t)
+	bought := w.fleet().Machines[first].Bought
+	by := w.now.Add(3 * time.Minute)
+	w.hear(time.Minute, events.InstanceInterrupted{Machine: first, EndsBy: by, Action: "terminate", Noticed: "metadata"})
+	w.hear(8*time.Hour, events.InstanceEnded{Cloud: "fake", Account: "a", Machine: first, ID: "id-" + first, At: w.now.Add(8 * time.Hour), Why: "gone"})
+	want := by.Sub(bought).Hours() // at 1 USD an hour
+	if got := w.fleet().Workloads["a"].Spent.Float(); got < want-0.001 || got > want+0.001 {
+		t.Errorf("spent %.4f USD, want %.4f: the cloud took it as announced", got, want)
+	}
+}

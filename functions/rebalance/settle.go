@@ -82,7 +82,7 @@ func (d *Decider) settleWorkload(w *fleet.Workload) {
 		return
 	}
 	if next.Phase == fleet.Ready && next.Order.Benchmark == nil {
-		d.order(next, fleet.Order{Benchmark: &fleet.Benchmark{Nonce: d.nonce(next), Suite: d.cfg.Suite}})
+		d.order(next, fleet.Order{Benchmark: &fleet.Benchmark{Nonce: d.nonce(next), Suite: d.cfg.Suite, Check: check(w.Spec)}})
 	}
 	if next.Phase != fleet.Verified {
 		return
@@ -95,6 +95,14 @@ func (d *Decider) settleWorkload(w *fleet.Workload) {
 	case !on.Order.Stop:
 		d.saveAndStop(on, on.EndsBy)
 	}
+}
+
+// check is the workload's own, if it has one.
+func check(s *fleet.Spec) *fleet.Check {
+	if len(s.Kit.Verify) == 0 {
+		return nil
+	}
+	return &fleet.Check{Workload: s.Name, Command: s.Kit.Verify, Env: s.Env, Code: s.Kit.Code, Image: s.Kit.Image}
 }
 
 // wind brings a workload that shall not run to rest.

@@ -3,6 +3,7 @@ package verify
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"lowtide/events"
@@ -44,8 +45,8 @@ func (j judge) known(ctx context.Context, b events.BenchmarkFinished, now time.T
 
 // remember notes the devices of a rejected machine: those that are too slow by themselves, else all.
 func (j judge) remember(ctx context.Context, r record, said events.InstanceRejected) error {
-	if r.Known != "" {
-		return nil // the first rejection stands, with its cause and its end
+	if r.Known != "" || strings.HasPrefix(said.Cause, events.CauseFramework) {
+		return nil // the first rejection stands, with its cause and its end; what one workload dislikes, others may like
 	}
 	blamed := r.Answer.Devices
 	if slow := below(blamed); len(slow) > 0 {

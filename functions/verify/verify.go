@@ -151,8 +151,21 @@ func datasheet(name string) float64 {
 	return r.Datasheet
 }
 
-// verdict judges the answer that stands.
+// verdict judges the answer that stands: what passes must pass the workload's own check too.
 func verdict(r record) events.Fact {
+	said := measured(r)
+	passed, ok := said.(events.InstanceVerified)
+	if f := r.Answer.Framework; ok && f != nil && f.Code != 0 {
+		return events.InstanceRejected{
+			Machine: passed.Machine, Nonce: passed.Nonce, Ratio: passed.Ratio, Took: passed.Took,
+			Cause: fmt.Sprintf("%s: verify.command ended with status %d:\n%s", events.CauseFramework, f.Code, f.Tail),
+		}
+	}
+	return said
+}
+
+// measured judges the benchmark.
+func measured(r record) events.Fact {
 	b := r.Answer
 	ratio, lower, upper := worst(b.Devices)
 	took := r.Heard.Sub(r.Given)

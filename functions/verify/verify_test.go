@@ -219,3 +219,29 @@ func TestAMachinesRecordIsNotKeptForEver(t *testing.T) {
 	b.say(answer("pass", 0.97))
 	stored("answered")
 }
+
+func TestAMachineThatTheWorkloadsOwnCheckDislikesIsRejectedWithItsLastLines(t *testing.T) {
+	check := func(code int) events.BenchmarkFinished {
+		return changed(answer("pass", 1), func(f *events.BenchmarkFinished) { f.Framework = &events.Framework{Code: code, Tail: "no CUDA"} })
+	}
+	got, ok := ordered(t).say(check(1)).(events.InstanceRejected)
+	if !ok || got.Cause != "framework: verify.command ended with status 1:\nno CUDA" {
+		t.Errorf("got %+v", got)
+	}
+	if said := ordered(t).say(check(0)); said.Kind() != "instance.verified" {
+		t.Errorf("got %+v, want it verified", said)
+	}
+	b := ordered(t)
+	b.say(check(1))
+	b.say(events.OrderGiven{Machine: "m1", Order: fleet.Order{Number: 2, Benchmark: &fleet.Benchmark{Nonce: "n2", Suite: "quick"}}})
+	b.now = b.now.Add(2 * time.Minute)
+	again := changed(answer("pass", 1), func(f *events.BenchmarkFinished) {
+		f.Nonce = "n2"
+		for i := range f.Devices {
+			f.Devices[i].Checksum = product.Expected("n2", 64)
+		}
+	})
+	if said := b.say(again); said.Kind() != "instance.verified" {
+		t.Errorf("got %+v: another workload may like the same device", said)
+	}
+}

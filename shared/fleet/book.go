@@ -15,6 +15,8 @@ type Book struct {
 	Rates  Rates
 	Deals  []Deal
 	Prices []Offer // dated quotes of the user's own
+
+	Certified map[string][]string // what each cloud is certified for, as the user has it in writing
 }
 
 // Deal is a user's terms with a cloud. Empty fields match all; of several that match, the one that says most about

@@ -33,6 +33,7 @@ type Instance struct {
 	Bought   time.Time `json:"bought,omitzero"`
 	ReadyAt  time.Time `json:"ready_at,omitzero"`
 	Heard    time.Time `json:"heard,omitzero"`     // last word of its agent
+	Told     time.Time `json:"told,omitzero"`      // last word to it, in whole seconds: what its lease counts from
 	EndsBy   time.Time `json:"ends_by,omitzero"`   // earliest announced end; zero: not doomed
 	Gone     time.Time `json:"gone,omitzero"`      // when the cloud confirmed the end
 	Order    Order     `json:"order,omitzero"`     // what it shall do, the last word
@@ -106,6 +107,16 @@ type Order struct {
 type Benchmark struct {
 	Nonce string `json:"nonce"`
 	Suite string `json:"suite"` // "quick" or "full"
+	Check *Check `json:"check,omitempty"`
+}
+
+// Check is a workload's own word on a machine: a command that must succeed after the benchmark.
+type Check struct {
+	Workload string            `json:"workload"`
+	Command  []string          `json:"command"`
+	Env      map[string]string `json:"env,omitempty"`
+	Code     string            `json:"code,omitempty"`  // as in Kit
+	Image    string            `json:"image,omitempty"` // as in Kit
 }
 
 // Start is a run: what to run and from which checkpoint.

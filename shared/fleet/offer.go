@@ -28,6 +28,9 @@ type Offer struct {
 	GPUs   int    `json:"gpus,omitempty"`
 	Form   string `json:"form,omitempty"`   // "SXM4", "PCIe"; "": not told
 	Memory int    `json:"memory,omitempty"` // GB of one GPU, as its maker counts; 0: not told
+	CUDA   string `json:"cuda,omitempty"`   // highest version that the driver runs, "12.4"; "": not told
+
+	Certified string `json:"certified,omitempty"` // what its cloud is certified for, as the price book says; words with commas between
 
 	Price  Price          `json:"price"`            // as the cloud quotes it
 	Hourly Maybe[Money]   `json:"hourly,omitzero"`  // what this account pays, in USD per instance-hour; unknown is never planned on

@@ -1,8 +1,9 @@
 package fleet
 
 import (
+	"bytes"
 	"cmp"
-	"fmt"
+	"encoding/json"
 	"time"
 )
 
@@ -38,18 +39,16 @@ type Spec struct {
 	StartFirst         bool              `json:"start_first,omitempty"` // may run before the benchmark when waiting would miss the deadline
 	WhenIdle           WhenIdle          `json:"when_idle,omitempty"`   // what is done when its GPUs lie idle or are far too large
 	IdleGrace          time.Duration     `json:"idle_grace,omitempty"`  // from the warning until that; 0: 15 min
+	Want               Want              `json:"want,omitzero"`         // more of its machines
 	Kit                Kit               `json:"kit,omitzero"`
 }
 
-// Kit is what a workload brings along to each of its machines: references and hashes, never the bytes.
-type Kit struct {
-	Code  string   `json:"code,omitempty"`  // SHA-256 of its packed directory, in the bucket; "": none
-	Bytes int64    `json:"bytes,omitempty"` // of that, packed
-	Setup []string `json:"setup,omitempty"` // command, once on each machine, in the directory, before the first run
-}
-
 // Same says that two files ask for the same.
-func (s Spec) Same(t Spec) bool { return fmt.Sprint(s) == fmt.Sprint(t) }
+func (s Spec) Same(t Spec) bool {
+	a, err := json.Marshal(s)
+	b, err2 := json.Marshal(t)
+	return err == nil && err2 == nil && bytes.Equal(a, b)
+}
 
 // WhenIdle is what may be done about a workload that wastes its GPUs; people are told in any case.
 type WhenIdle string
@@ -94,7 +93,8 @@ type Workload struct {
 	Spec     *Spec         `json:"spec"` // replaced, never edited: Encoder tells a change by the pointer
 	Phase    WorkloadPhase `json:"phase"`
 	Why      string        `json:"why,omitempty"`
-	Since    time.Time     `json:"since"` // submitted
+	Asked    string        `json:"asked,omitempty"` // id of the event that asked for it, until that is answered
+	Since    time.Time     `json:"since"`           // submitted
 	Ended    time.Time     `json:"ended,omitzero"`
 	Epoch    uint64        `json:"epoch"`            // of the newest run ordered; 0: none yet
 	On       string        `json:"on,omitempty"`     // machine of that run, until the run is over

@@ -55,7 +55,7 @@ func NewBook(m *fleet.Markets) *Book {
 
 // suits names a kind of workload: those that the same offers fit.
 func suits(market fleet.Market, s *fleet.Spec) string {
-	return string(market) + "/" + strconv.Itoa(s.GPUs) + "/" + strings.Join(s.Models, ",") + "/" + strings.Join(s.Clouds, ",")
+	return string(market) + "/" + strconv.Itoa(s.GPUs) + "/" + strings.Join(s.Models, ",") + "/" + strings.Join(s.Clouds, ",") + "/" + s.Want.String()
 }
 
 // fitting returns the offers of a market that can run a workload, cheapest first.
@@ -131,7 +131,7 @@ func (b *Book) pick(market fleet.Market, f *fleet.Fleet, w *fleet.Workload, now 
 func fits(o *fleet.Offer, s *fleet.Spec) bool {
 	return o.GPUs >= s.GPUs &&
 		(len(s.Models) == 0 || slices.Contains(s.Models, o.GPU)) &&
-		(len(s.Clouds) == 0 || slices.Contains(s.Clouds, o.Cloud))
+		(len(s.Clouds) == 0 || slices.Contains(s.Clouds, o.Cloud)) && s.Want.Met(o)
 }
 
 // Promise is what accepting a workload commits to.
@@ -162,7 +162,7 @@ func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string)
 	}
 	switch {
 	case !kind:
-		return Promise{}, fmt.Sprintf("nothing on offer has %d GPUs of %v on %v; on offer are: %s", s.GPUs, anyOf(s.Models), anyOf(s.Clouds), book.kinds(20))
+		return Promise{}, fmt.Sprintf("nothing that fits is on offer (%s); on offer are: %s", asked(s), book.kinds(20))
 	case sure == nil && !s.Deadline.IsZero():
 		return Promise{}, "a deadline needs on-demand capacity to fall back on, and none that fits is on offer"
 	case sure == nil:
@@ -206,9 +206,21 @@ func (b *Book) kinds(n int) string {
 	return strings.Join(all, ", ")
 }
 
-func anyOf(names []string) any {
-	if len(names) == 0 {
-		return "any"
+// asked is what a workload wants of a machine, in words.
+func asked(s fleet.Spec) string {
+	gpus, models, clouds := "any number of GPUs", "of any model", "on any cloud"
+	if s.GPUs > 0 {
+		gpus = strconv.Itoa(s.GPUs) + " GPUs"
 	}
-	return names
+	if len(s.Models) > 0 {
+		models = strings.Join(s.Models, " or ")
+	}
+	if len(s.Clouds) > 0 {
+		clouds = "on " + strings.Join(s.Clouds, " or ")
+	}
+	all := gpus + ", " + models + ", " + clouds
+	if more := s.Want.String(); more != "" {
+		all += ", " + more + "; what an offer does not tell is no"
+	}
+	return all
 }

@@ -24,9 +24,13 @@ var cards = []struct {
 	also  []string
 }{
 	{"K80", []int{12, 24}, nil},
+	{"M4000", []int{8}, nil},
 	{"M60", []int{8}, nil},
 	{"P4", []int{8}, nil},
 	{"P40", []int{24}, nil},
+	{"P4000", []int{8}, nil},
+	{"P5000", []int{16}, nil},
+	{"P6000", []int{24}, nil},
 	{"P100", []int{12, 16}, nil},
 	{"V100", []int{16, 32}, nil},
 	{"V100S", []int{32}, nil},
@@ -92,7 +96,7 @@ var (
 	cardMemory  = regexp.MustCompile(`^([0-9]{1,3})(G|GB|GIB)$`)
 	cardForm    = regexp.MustCompile(`^(SXM[0-9]?|PCIE|NVL|OAM|HGX|DGX)$`)
 	cardCount   = regexp.MustCompile(`^([0-9]{1,2}X|X[0-9]{1,2})$`)
-	cardNoise   = []string{"NVIDIA", "TESLA", "GEFORCE", "AMD", "INSTINCT", "HUAWEI", "GPU", "TENSOR", "CORE", "EACH", "PER", "BOARD", "HAS", "2", "GCD", "HBM2", "HBM2E", "HBM3", "HBM3E", "GB", "WS", "SERVER", "EDITION", "WORKSTATION"}
+	cardNoise   = []string{"NVIDIA", "TESLA", "GEFORCE", "VOLTA", "TURING", "AMPERE", "HOPPER", "AMD", "INSTINCT", "HUAWEI", "GPU", "TENSOR", "CORE", "EACH", "PER", "BOARD", "HAS", "2", "GCD", "HBM2", "HBM2E", "HBM3", "HBM3E", "GB", "WS", "SERVER", "EDITION", "WORKSTATION"}
 	cardSpelled = func() map[string]int {
 		m := map[string]int{}
 		for i, c := range cards {

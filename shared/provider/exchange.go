@@ -1,7 +1,9 @@
 package provider
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -54,6 +56,27 @@ func Exchange(client *http.Client, req *http.Request, writes bool) (Answer, erro
 		return Answer{}, fmt.Errorf("%w: read the answer: %w", lost, err)
 	}
 	return Answer{resp.StatusCode, resp.Header, body}, nil
+}
+
+// JSON makes a request with a JSON body, and without one for a nil in.
+func JSON(ctx context.Context, method, address string, in any) (*http.Request, error) {
+	var body io.Reader
+	if in != nil {
+		b, err := json.Marshal(in)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
+		}
+		body = bytes.NewReader(b)
+	}
+	req, err := http.NewRequestWithContext(ctx, method, address, body)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the address of the cloud is not a URL", ErrInvalid)
+	}
+	req.Header.Set("Accept", "application/json")
+	if in != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	return req, nil
 }
 
 // Status maps what a status alone says, for an answer that the cloud's own words do not explain; nil below 400.

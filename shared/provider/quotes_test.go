@@ -29,3 +29,23 @@ func TestAListedMachineIsPricedAsItsPoolWasOfferedAndGoneSpotAsOnDemand(t *testi
 		}
 	}
 }
+
+func TestWhatWasPlannedToBePaidComesBackFromATag(t *testing.T) {
+	o := fleet.Offer{Cloud: "c", Type: "t", Price: fleet.Price{Amount: fleet.Dollars(1.25), Per: fleet.PerInstanceHour}}
+	tags := provider.Request{Offer: o, Labels: provider.Labels{Install: "i"}}.Tags()
+	got := provider.Planned(fleet.Offer{Cloud: "c", Type: "t"}, tags)
+	if usd, known := got.PerHour(); !known || usd != 1.25 || provider.FromTags(tags) != (provider.Labels{Install: "i"}) {
+		t.Errorf("got %+v from %v", got, tags)
+	}
+	o.Price.Amount = fleet.Dollars(2)
+	if got := provider.Planned(o, tags); got.Price.Amount.Float() != 2 {
+		t.Errorf("a price that is told is replaced: %+v", got)
+	}
+	tags["lowtide-price"] = "much"
+	if got := provider.Planned(fleet.Offer{}, tags); got.Price.Amount.Currency != "" {
+		t.Errorf("read %+v from nonsense", got)
+	}
+	if tags := (provider.Request{}).Tags(); len(tags) != 0 {
+		t.Errorf("a purchase without a price has %v", tags)
+	}
+}

@@ -140,6 +140,11 @@ func Start(dir string, argv, env []string, epoch int64) (State, error) {
 	case exists(filepath.Join(dir, "ended")):
 		return s, fmt.Errorf("%w: %s", ErrEnded, dir)
 	}
+	for _, old := range []string{"log", "log.1"} { // of the run before, which is told under its own epoch
+		if err := os.Remove(filepath.Join(dir, old)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return State{}, fmt.Errorf("holder: start in %s: %w", dir, err)
+		}
+	}
 	if err := spawn(dir, argv, env, epoch); err != nil {
 		return State{}, fmt.Errorf("holder: start in %s: %w", dir, err)
 	}
@@ -327,7 +332,7 @@ func (s State) listener() (Process, error) {
 	var who struct {
 		PID int `json:"pid"`
 	}
-	data, err := os.ReadFile(s.Listening)
+	data, err := ReadMark(s.Listening, maxMark)
 	if err != nil {
 		return Process{}, fmt.Errorf("%w: %w", ErrNotListening, err)
 	}

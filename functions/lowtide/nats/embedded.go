@@ -9,6 +9,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"os"
 	"strconv"
@@ -75,6 +76,7 @@ func (e *Server) Restart() error {
 	if err != nil {
 		return fmt.Errorf("embedded nats in %s: %w", e.dir, err)
 	}
+	s.SetLoggerV2(troubles{}, false, false, false)
 	s.Start()
 	if !s.ReadyForConnections(10*time.Second) || !s.JetStreamEnabled() {
 		s.Shutdown()
@@ -86,6 +88,30 @@ func (e *Server) Restart() error {
 	e.running = s
 	return nil
 }
+
+// Healthy says why nothing can be stored any more: on a disk that was full, if only for a moment, the server shuts its
+// JetStream down for good and goes on without it. A start anew heals that.
+func (e *Server) Healthy() error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running == nil || e.running.JetStreamEnabled() {
+		return nil
+	}
+	return fmt.Errorf("embedded nats in %s: JetStream has shut down (was the disk full?)", e.dir)
+}
+
+// troubles hands on what the server warns of, and nothing else.
+type troubles struct{}
+
+func (troubles) Noticef(string, ...any) {}
+func (troubles) Debugf(string, ...any)  {}
+func (troubles) Tracef(string, ...any)  {}
+
+func (troubles) Warnf(format string, v ...any) { slog.Warn("nats: " + fmt.Sprintf(format, v...)) }
+
+func (troubles) Errorf(format string, v ...any) { slog.Error("nats: " + fmt.Sprintf(format, v...)) }
+
+func (troubles) Fatalf(format string, v ...any) { slog.Error("nats: " + fmt.Sprintf(format, v...)) }
 
 // Connect makes a connection inside the process, without a socket.
 func (e *Server) Connect(opts ...nats.Option) (*nats.Conn, error) {
@@ -112,6 +138,26 @@ func (e *Server) URL() string {
 
 // Token is what a client must show; "" if anybody in the process may come.
 func (e *Server) Token() string { return e.opts.Token }
+
+// RTT is how long a client's answer takes, as the server measures it every now and then, by the client's name; false while
+// it is not connected, or was not measured yet.
+func (e *Server) RTT(client string) (time.Duration, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running == nil {
+		return 0, false
+	}
+	all, err := e.running.Connz(&server.ConnzOptions{Limit: 4096})
+	if err != nil {
+		return 0, false
+	}
+	for _, c := range all.Conns {
+		if d, err := time.ParseDuration(c.RTT); c.Name == client && err == nil {
+			return d, d > 0
+		}
+	}
+	return 0, false
+}
 
 // Shutdown stops the server and returns when its store is closed. Again is no error.
 func (e *Server) Shutdown() {

@@ -46,6 +46,9 @@ type work struct {
 	runs      int
 }
 
+// ran is how long a machine was ours, to the second that is printed.
+func (m *machine) ran() time.Duration { return m.ended.Sub(m.bought).Round(time.Second) }
+
 // New tells from a moment on; lines carry the time since then.
 func New(from time.Time) *Teller {
 	return &Teller{from, map[string]*machine{}, map[string]*work{}, map[string]bool{}}
@@ -173,8 +176,8 @@ func (t *Teller) accepted(now time.Time, e events.WorkloadAccepted) string {
 	if !e.Deadline.IsZero() {
 		due = fmt.Sprintf("deadline in %s", Short(e.Deadline.Sub(now)))
 	}
-	return fmt.Sprintf("accepted: %s of work, %s; worst case all on demand %s; if lowtide died for ever its machines would end themselves by %s",
-		Short(w.spec.Work), due, e.Worst, e.Bound)
+	return fmt.Sprintf("accepted: %s of work, %s; worst case, all on demand and %s with the slowest start, %s; if lowtide died for ever its machines would end themselves by their lease, for %s at most",
+		Short(w.spec.Work), due, Short(e.Finish.Sub(now)), e.Worst, e.Bound)
 }
 
 func (t *Teller) planned(p fleet.Plan) (string, string) {
@@ -230,9 +233,9 @@ func (t *Teller) interrupted(now time.Time, e events.InstanceInterrupted) string
 	if at.IsZero() || at.Before(w.started) {
 		at, step = w.started, w.startStep
 	}
-	since := max(now.Sub(at), 0)
+	since := max(now.Sub(at), 0).Round(time.Second) // what is printed and what is reckoned with are the same
 	hourly, _ := m.offer.PerHour()
-	return s + fmt.Sprintf("; %s: last save step %d, %s ago, so %.4f USD of work is at risk", m.work, step, Short(since), hourly*since.Hours())
+	return s + fmt.Sprintf("; %s: last save step %d, %s ago, so %.4f USD of work is at risk", m.work, step, since, hourly*since.Hours())
 }
 
 func (t *Teller) started(now time.Time, e events.WorkloadStarted) string {
@@ -283,8 +286,8 @@ func (t *Teller) ended(e events.InstanceEnded) string {
 		return "ended: " + e.Why
 	}
 	hourly, _ := m.offer.PerHour()
-	ran := e.At.Sub(m.bought)
-	return fmt.Sprintf("ended (%s) after %s at %.4f USD/h: %.4f USD", e.Why, Short(ran), hourly, hourly*ran.Hours())
+	ran := m.ran()
+	return fmt.Sprintf("ended (%s) after %s at %.4f USD/h: %.4f USD", e.Why, ran, hourly, hourly*ran.Hours())
 }
 
 // Outcome is one workload's end, as far as it was told.
@@ -308,7 +311,7 @@ func (t *Teller) Outcomes() []Outcome {
 		for _, m := range t.machines {
 			if m.work == name && !m.bought.IsZero() && !m.ended.IsZero() {
 				hourly, _ := m.offer.PerHour()
-				o.Spent += hourly * m.ended.Sub(m.bought).Hours()
+				o.Spent += hourly * m.ran().Hours()
 			}
 		}
 		out = append(out, o)

@@ -363,7 +363,14 @@ func (w *worker) guarded(ctx context.Context, do func(context.Context) ([]events
 	}
 	ctx, cancel := w.grace(ctx, time.Minute)
 	defer cancel()
-	if err := w.h.Say(ctx, said...); err != nil {
+	err = w.h.Say(ctx, said...)
+	if errors.Is(err, events.ErrUnsayable) {
+		var never error
+		said, never = fn.Sayable(said)
+		w.log("say", never)
+		err = w.h.Say(ctx, said...)
+	}
+	if err != nil {
 		return err // none is done: what was handled is handled again
 	}
 	return failed
@@ -460,6 +467,9 @@ func (w *worker) read(m jetstream.Msg) (item, error) {
 	w.pending[md.Sequence.Stream] = true
 	it := item{msg: m, md: md, alive: time.Now()}
 	e, err := events.Decode(m.Data())
+	if err == nil {
+		err = bus.Belongs(m.Subject(), e)
+	}
 	if err != nil {
 		it.dead = err
 	}

@@ -12,8 +12,8 @@
 // Machines carry our tags from their first moment, go with their disk, and have no address of their own: what bandwidth
 // gives them goes with them too. A machine that is released is not listed any more.
 //
-// ECS promises a notice of five minutes, at its metadata service as a bare time. The agent reads JSON alone, so no notice is
-// promised here, and nobody plans on one; the list shows a machine that is being taken back as "interrupted".
+// ECS promises a notice of five minutes, at its metadata service, which the agent asks; the list shows a machine that is
+// being taken back as "interrupted".
 //
 // It does not read interruption rates: they are not per hour, and the vendor does not say of what they are a share.
 //
@@ -85,9 +85,12 @@ func New(s Settings) *Alibaba {
 	return &Alibaba{s: s, wire: newWire(s), regions: map[string]*region{}, where: map[string]string{}}
 }
 
+// notice is what ECS promises before it takes a spot machine.
+const notice = 5 * time.Minute
+
 // Traits implements provider.Provider.
 func (a *Alibaba) Traits() provider.Traits {
-	return provider.Traits{Cloud: Cloud, Account: a.s.Account, Tokens: true, ListingDelay: time.Minute}
+	return provider.Traits{Cloud: Cloud, Account: a.s.Account, Tokens: true, ListingDelay: time.Minute, Notice: notice}
 }
 
 // Offers implements provider.Provider. A region that fails fails all: half a market is worse than yesterday's. What was
@@ -204,9 +207,11 @@ func (a *Alibaba) readBack(ctx context.Context, id string, want provider.Request
 	return m
 }
 
-// bootPrelude is what only the machine knows.
+// bootPrelude is what only the machine knows, and where its own notices are, which the agent reads.
 const bootPrelude = `token=$(curl -fsS -X PUT -H 'X-aliyun-ecs-metadata-token-ttl-seconds: 300' http://100.100.100.200/latest/api/token)
 export LOWTIDE_ID="$(curl -fsS -H "X-aliyun-ecs-metadata-token: $token" http://100.100.100.200/latest/meta-data/instance-id)"
+export LOWTIDE_METADATA=http://100.100.100.200/latest/meta-data/instance/spot/termination-time
+export LOWTIDE_METADATA_TOKEN=http://100.100.100.200/latest/api/token
 `
 
 // List implements provider.Provider: the machines of every configured region. A machine that was released is not listed.
@@ -248,6 +253,9 @@ func (a *Alibaba) machine(r *region, i instance) provider.Machine {
 	a.mu.Lock()
 	a.where[i.ID] = r.code
 	o = r.priced(o)
+	if o.Market == fleet.Spot {
+		o.Notice = notice
+	}
 	a.mu.Unlock()
 	m := provider.Machine{ID: i.ID, Labels: provider.FromTags(i.tags()), Offer: o, Since: moment(i.Created)}
 	m.State, m.Why = i.state()

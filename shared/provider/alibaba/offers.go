@@ -149,6 +149,9 @@ func (a *Alibaba) offer(r *region, name, zone string, k kind, m fleet.Market, p 
 		Cloud: Cloud, Account: a.s.Account, Region: r.code, Zone: zone, Type: name, Market: m,
 		GPU: k.card.Model, GPUs: k.count, Form: k.card.Form, Memory: k.card.Memory, Price: p,
 	}
+	if m == fleet.Spot {
+		o.Notice = notice
+	}
 	if p.Amount.Currency == fleet.USD && p.Per == fleet.PerInstanceHour {
 		o.Hourly = fleet.Known(p.Amount)
 	}

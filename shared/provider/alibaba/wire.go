@@ -17,7 +17,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/shopspring/decimal"
 	"golang.org/x/time/rate"
 
 	"lowtide/shared/fleet"
@@ -157,24 +156,7 @@ func (w *wire) corrected(a provider.Answer, err error) bool {
 	return true
 }
 
-// number is a JSON number or one in quotes: the vendor's own examples have both. Null and "" are zero:
-// no amount is.
-type number struct{ decimal.Decimal }
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (n *number) UnmarshalJSON(b []byte) error {
-	s := strings.Trim(string(b), `"`)
-	if s == "" || s == "null" {
-		*n = number{}
-		return nil
-	}
-	d, err := decimal.NewFromString(s)
-	if err != nil {
-		return fmt.Errorf("%q is no number", s)
-	}
-	*n = number{d}
-	return nil
-}
+type number = provider.Number
 
 // instance is a machine as DescribeInstances shows it.
 type instance struct {

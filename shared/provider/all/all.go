@@ -16,6 +16,12 @@
 //	LAMBDA_API_KEY                  lambdalabs: the key                                   without it: skipped
 //	LAMBDA_URL                      lambdalabs: its API                                   https://cloud.lambda.ai
 //	LOWTIDE_LAMBDALABS_SSH_KEY      lambdalabs: name of an SSH key at the account         none: offers only
+//	PAPERSPACE_API_KEY              paperspace: a team's key                              without it: skipped
+//	PAPERSPACE_URL                  paperspace: its API                                   https://api.paperspace.com/v1
+//	LOWTIDE_PAPERSPACE_REGIONS      paperspace: regions to buy in, with commas            ny2,ca1,ams1
+//	LOWTIDE_PAPERSPACE_TEMPLATE     paperspace: operating-system template for all         none: offers only
+//	                                machine types, or type=template,…
+//	LOWTIDE_PAPERSPACE_DISK         paperspace: GB a machine, of the sizes that are sold  100
 //	AWS_ACCESS_KEY_ID, AWS_PROFILE… aws: the SDK's own variables, files and roles         without any: skipped
 //	LOWTIDE_AWS_REGIONS             aws: regions to buy in, with commas; set alone, the   AWS_REGION
 //	                                credentials come from files or the machine's role
@@ -25,6 +31,18 @@
 //	LOWTIDE_AWS_SECURITY_GROUPS     aws: ids, with commas                                 the VPC's default
 //	LOWTIDE_AWS_PROFILE             aws: instance profile of the machines                 none
 //	LOWTIDE_AWS_BLOCKS              aws: types whose capacity blocks are shown            none
+//	AZURE_SUBSCRIPTION_ID           azure: the subscription                               without it: skipped, or prices
+//	AZURE_TENANT_ID, AZURE_CLIENT_ID, AZURE_CLIENT_SECRET                                 alone with --public
+//	                                azure: a service principal; needed with it
+//	LOWTIDE_AZURE_REGIONS           azure: regions to buy in, with commas                 eastus
+//	LOWTIDE_AZURE_URL               azure: one address for login, resources and prices    the vendor's
+//	LOWTIDE_AZURE_GROUP             azure: resource group of the machines                 none: offers only
+//	LOWTIDE_AZURE_IMAGE             azure: publisher:offer:sku:version or a resource id   none: offers only
+//	                                for all regions, or region=image,…
+//	LOWTIDE_AZURE_SUBNETS           azure: region=network/subnet of the group,…           none: offers only
+//	LOWTIDE_AZURE_SSH_KEY           azure: the operator's public key                      none: offers only
+//	LOWTIDE_AZURE_DISK              azure: GB of the system disk                          100
+//	LOWTIDE_AZURE_ADDRESS           azure: "yes" gives machines a public address          none, the subnet needs a way out
 //	TENCENTCLOUD_SECRET_ID, _KEY    tencent: the account's credentials                    without them: skipped
 //	TENCENTCLOUD_SECURITY_TOKEN     tencent: of temporary credentials                     none: they last
 //	LOWTIDE_TENCENT_REGIONS         tencent: regions to buy in, with commas               TENCENTCLOUD_REGION
@@ -48,6 +66,19 @@
 //	LOWTIDE_ALIBABA_DISK            alibaba: GB of the system disk                        100
 //	LOWTIDE_ALIBABA_BANDWIDTH       alibaba: Mbit/s of a public address, paid by traffic  no address
 //	LOWTIDE_ALIBABA_ROLE            alibaba: RAM role of the machines                     none
+//	HUAWEICLOUD_SDK_AK              huawei: the key's id                                  without it: skipped
+//	HUAWEICLOUD_SDK_SK              huawei: the key; needed with its id
+//	HUAWEICLOUD_SDK_SECURITY_TOKEN  huawei: of temporary credentials                      none
+//	LOWTIDE_HUAWEI_PROJECTS         huawei: region=project id,…: the regions to buy in    without any: skipped
+//	LOWTIDE_HUAWEI_URL              huawei: one address for all regions and services      the vendor's
+//	LOWTIDE_HUAWEI_BSS_URL          huawei: its billing API                               https://bss.myhuaweicloud.com
+//	LOWTIDE_HUAWEI_SPOT             huawei: limit of spot, a share of the hourly price    none: spot, whose price is
+//	                                such as 0.5                                           not told, is not offered
+//	LOWTIDE_HUAWEI_IMAGE            huawei: image for all regions, or region=image,…      none: offers only
+//	LOWTIDE_HUAWEI_SUBNETS          huawei: region=vpc id/subnet id,…                     none: offers only
+//	LOWTIDE_HUAWEI_SECURITY_GROUPS  huawei: group id for all regions, or region=id,…      none: offers only
+//	LOWTIDE_HUAWEI_DISK             huawei: GB of the system disk                         100
+//	LOWTIDE_HUAWEI_BANDWIDTH        huawei: Mbit/s of an address, paid by traffic         no address
 //	VOLCENGINE_ACCESS_KEY           volcengine: the key's id                              without it: skipped
 //	VOLCENGINE_SECRET_KEY           volcengine: the key; needed with its id
 //	VOLCENGINE_SESSION_TOKEN        volcengine: of temporary credentials                  none
@@ -83,7 +114,10 @@ import (
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/alibaba"
 	"lowtide/shared/provider/aws"
+	"lowtide/shared/provider/azure"
+	"lowtide/shared/provider/huawei"
 	"lowtide/shared/provider/lambdalabs"
+	"lowtide/shared/provider/paperspace"
 	"lowtide/shared/provider/tencent"
 	"lowtide/shared/provider/vast"
 	"lowtide/shared/provider/volcengine"
@@ -104,6 +138,9 @@ type Cloud struct {
 	Provider provider.Provider // in its wrappers; nil: skipped
 	Skipped  string            // why, in one line; ""
 	Lacks    string            // what keeps it from launching; "": nothing
+
+	// Try asks the cloud whether it would sell, and does not buy; nil: the cloud has no such question.
+	Try func(ctx context.Context, want provider.Request) error
 }
 
 // builder opens one cloud. An error that wraps errSkipped is no fault of the settings.
@@ -117,6 +154,7 @@ type made struct {
 	provider.Provider
 	pace  provider.Pace
 	lacks []string
+	try   func(context.Context, provider.Request) error
 }
 
 var errSkipped = errors.New("")
@@ -125,19 +163,16 @@ func skip(format string, args ...any) error {
 	return fmt.Errorf("%s%w", fmt.Sprintf(format, args...), errSkipped)
 }
 
-// none is a cloud that has no adapter yet.
-func none(context.Context, *reader) (made, error) { return made{}, skip("no adapter yet") }
-
 // builders are the clouds, in the order in which they are shown.
 var builders = []builder{
 	{"aws", openAWS},
-	{"azure", none},
+	{"azure", openAzure},
 	{"lambdalabs", openLambda},
 	{"vast", openVast},
-	{"paperspace", none},
+	{"paperspace", openPaperspace},
 	{"tencent", openTencent},
 	{"alibaba", openAlibaba},
-	{"huawei", none},
+	{"huawei", openHuawei},
 	{"volcengine", openVolcengine},
 }
 
@@ -175,7 +210,7 @@ func Open(ctx context.Context, o Options) ([]Cloud, error) {
 		case err != nil:
 			r.errs = append(r.errs, fmt.Errorf("%s: %w", b.name, err))
 		default:
-			out = append(out, Cloud{Name: b.name, Provider: wrap(m, caps, o), Lacks: strings.Join(m.lacks, ", ")})
+			out = append(out, Cloud{Name: b.name, Provider: wrap(m, caps, o), Lacks: strings.Join(m.lacks, ", "), Try: m.try})
 		}
 	}
 	return out, errors.Join(r.errs...)
@@ -192,8 +227,10 @@ func wrap(m made, caps provider.Caps, o Options) provider.Provider {
 
 // reader reads settings and collects what is wrong.
 type reader struct {
-	o    Options
-	errs []error
+	o      Options
+	errs   []error
+	mirror *provider.Boot // nil: not read yet
+	lacks  []string
 }
 
 func (r *reader) wrong(name, format string, args ...any) {
@@ -253,9 +290,16 @@ func (r *reader) caps() provider.Caps {
 	return c
 }
 
-// boot reads the mirror; lacks says what is missing for a launch.
-func (r *reader) boot() (b provider.Boot, lacks []string) {
-	b = provider.Boot{Mirror: r.o.Getenv("LOWTIDE_MIRROR"), SHA256: map[string]string{}}
+// boot reads the mirror, once for all clouds, or what is wrong would be said for each; lacks says what is missing for a launch.
+func (r *reader) boot() (provider.Boot, []string) {
+	if r.mirror == nil {
+		r.mirror, r.lacks = r.readBoot()
+	}
+	return *r.mirror, slices.Clone(r.lacks)
+}
+
+func (r *reader) readBoot() (b *provider.Boot, lacks []string) {
+	b = &provider.Boot{Mirror: r.o.Getenv("LOWTIDE_MIRROR"), SHA256: map[string]string{}}
 	for arch, name := range map[string]string{"amd64": "LOWTIDE_MIRROR_SHA256_AMD64", "arm64": "LOWTIDE_MIRROR_SHA256_ARM64"} {
 		if v := r.o.Getenv(name); len(v) == 64 {
 			b.SHA256[arch] = strings.ToLower(v)
@@ -355,7 +399,8 @@ func openAWS(ctx context.Context, r *reader) (made, error) {
 	if len(s.Images) == 0 {
 		lacks = append(lacks, "LOWTIDE_AWS_IMAGE")
 	}
-	return made{Provider: aws.New(s), pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks}, nil
+	adapter := aws.New(s)
+	return made{Provider: adapter, pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks, try: adapter.Try}, nil
 }
 
 func openTencent(_ context.Context, r *reader) (made, error) {
@@ -462,4 +507,95 @@ func openVolcengine(_ context.Context, r *reader) (made, error) {
 	s.Boot, lacks = r.boot()
 	lacks = append(lacks, without("LOWTIDE_VOLCENGINE_", part{"IMAGE", len(s.Images)}, part{"SUBNETS", len(s.Subnets)}, part{"SECURITY_GROUPS", len(s.Groups)})...)
 	return made{Provider: volcengine.New(s), lacks: lacks}, nil
+}
+
+func openPaperspace(_ context.Context, r *reader) (made, error) {
+	s := paperspace.Settings{
+		URL: r.o.Getenv("PAPERSPACE_URL"), Key: r.o.Getenv("PAPERSPACE_API_KEY"), Regions: r.list("LOWTIDE_PAPERSPACE_REGIONS"),
+		Templates: r.oneOrPairs("LOWTIDE_PAPERSPACE_TEMPLATE"), Disk: r.number("LOWTIDE_PAPERSPACE_DISK", 100), Client: r.client(paperspace.Reads), Now: r.o.Now,
+	}
+	if s.Key == "" {
+		return made{}, skip("PAPERSPACE_API_KEY is not set")
+	}
+	for _, region := range s.Regions {
+		if !slices.Contains(paperspace.Regions(), region) {
+			r.wrong("LOWTIDE_PAPERSPACE_REGIONS", "%q: there are %s", region, strings.Join(paperspace.Regions(), ", "))
+		}
+	}
+	if !slices.Contains(paperspace.Disks(), s.Disk) {
+		r.wrong("LOWTIDE_PAPERSPACE_DISK", "%d: the sizes that are sold are %v", s.Disk, paperspace.Disks())
+	}
+	if s.URL == "" { // no limits are published: a cautious pace, also within one look at the market
+		s.PerSecond = 5
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	lacks = append(lacks, without("LOWTIDE_PAPERSPACE_", part{"TEMPLATE", len(s.Templates)})...)
+	return made{Provider: paperspace.New(s), lacks: lacks}, nil
+}
+
+func openHuawei(_ context.Context, r *reader) (made, error) {
+	s := huawei.Settings{
+		Projects: r.pairs("LOWTIDE_HUAWEI_PROJECTS"), KeyID: r.o.Getenv("HUAWEICLOUD_SDK_AK"), Secret: r.o.Getenv("HUAWEICLOUD_SDK_SK"),
+		Token: r.o.Getenv("HUAWEICLOUD_SDK_SECURITY_TOKEN"), Endpoint: r.o.Getenv("LOWTIDE_HUAWEI_URL"), Billing: r.o.Getenv("LOWTIDE_HUAWEI_BSS_URL"),
+		Images: r.oneOrPairs("LOWTIDE_HUAWEI_IMAGE"), Subnets: r.pairs("LOWTIDE_HUAWEI_SUBNETS"), Groups: r.oneOrPairs("LOWTIDE_HUAWEI_SECURITY_GROUPS"),
+		Disk: r.number("LOWTIDE_HUAWEI_DISK", 100), Bandwidth: r.number("LOWTIDE_HUAWEI_BANDWIDTH", 0), Client: r.client(huawei.Reads), Now: r.o.Now,
+	}
+	switch {
+	case s.KeyID == "" || s.Secret == "":
+		return made{}, skip("HUAWEICLOUD_SDK_AK and HUAWEICLOUD_SDK_SK are not both set")
+	case len(s.Projects) == 0:
+		return made{}, skip("no region: set LOWTIDE_HUAWEI_PROJECTS, such as cn-north-4=0a1b2c…")
+	}
+	if v := r.o.Getenv("LOWTIDE_HUAWEI_SPOT"); v != "" {
+		share, err := decimal.NewFromString(v)
+		if err != nil || share.Sign() <= 0 || share.GreaterThan(decimal.NewFromInt(1)) {
+			r.wrong("LOWTIDE_HUAWEI_SPOT", "%q: want a share of the hourly price, such as 0.5", v)
+		}
+		s.SpotShare = share
+	}
+	for region, v := range s.Subnets {
+		if vpc, subnet, ok := strings.Cut(v, "/"); !ok || vpc == "" || subnet == "" {
+			r.wrong("LOWTIDE_HUAWEI_SUBNETS", "%s=%s: want region=vpc id/subnet id", region, v)
+		}
+	}
+	if s.Endpoint == "" { // no limits are published: a cautious pace, also within one look at the market
+		s.PerSecond = 5
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	lacks = append(lacks, without("LOWTIDE_HUAWEI_", part{"IMAGE", len(s.Images)}, part{"SUBNETS", len(s.Subnets)}, part{"SECURITY_GROUPS", len(s.Groups)})...)
+	return made{Provider: huawei.New(s), lacks: lacks}, nil
+}
+
+func openAzure(_ context.Context, r *reader) (made, error) {
+	s := azure.Settings{
+		Regions: r.list("LOWTIDE_AZURE_REGIONS"), Subscription: r.o.Getenv("AZURE_SUBSCRIPTION_ID"), Tenant: r.o.Getenv("AZURE_TENANT_ID"),
+		ClientID: r.o.Getenv("AZURE_CLIENT_ID"), Secret: r.o.Getenv("AZURE_CLIENT_SECRET"), Endpoint: r.o.Getenv("LOWTIDE_AZURE_URL"),
+		Group: r.o.Getenv("LOWTIDE_AZURE_GROUP"), Images: r.oneOrPairs("LOWTIDE_AZURE_IMAGE"), Subnets: r.pairs("LOWTIDE_AZURE_SUBNETS"),
+		SSHKey: r.o.Getenv("LOWTIDE_AZURE_SSH_KEY"), Disk: r.number("LOWTIDE_AZURE_DISK", 100), Client: r.client(azure.Reads), Now: r.o.Now,
+	}
+	switch v := r.o.Getenv("LOWTIDE_AZURE_ADDRESS"); v {
+	case "", "no", "yes":
+		s.Address = v == "yes"
+	default:
+		r.wrong("LOWTIDE_AZURE_ADDRESS", "%q: want yes or no", v)
+	}
+	if len(s.Regions) == 0 {
+		s.Regions = []string{"eastus"}
+	}
+	principal := s.Tenant != "" && s.ClientID != "" && s.Secret != ""
+	switch {
+	case s.Subscription == "" && !r.o.Public:
+		return made{}, skip("AZURE_SUBSCRIPTION_ID is not set (its prices can be read without: --public)")
+	case s.Subscription != "" && !principal:
+		return made{}, skip("AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET are not all set")
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	if s.Subscription == "" {
+		lacks = append([]string{"AZURE_SUBSCRIPTION_ID"}, lacks...)
+	}
+	lacks = append(lacks, without("LOWTIDE_AZURE_", part{"GROUP", len(s.Group)}, part{"IMAGE", len(s.Images)}, part{"SUBNETS", len(s.Subnets)}, part{"SSH_KEY", len(s.SSHKey)})...)
+	return made{Provider: azure.New(s), pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks}, nil
 }

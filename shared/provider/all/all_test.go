@@ -40,7 +40,8 @@ func TestWhatALaunchLacksIsSaidAndOffersWorkWithoutIt(t *testing.T) {
 		"VAST_API_KEY": "k", "AWS_ACCESS_KEY_ID": "a", "AWS_SECRET_ACCESS_KEY": "b", "AWS_REGION": "us-east-1",
 		"ALIBABA_CLOUD_ACCESS_KEY_ID": "a", "ALIBABA_CLOUD_ACCESS_KEY_SECRET": "b", "LOWTIDE_ALIBABA_REGIONS": "cn-hangzhou",
 		"LOWTIDE_ALIBABA_VSWITCHES": "cn-hangzhou-i=vsw-1", "LOWTIDE_ALIBABA_SECURITY_GROUPS": "sg-1",
-		"LAMBDA_API_KEY": "k", "VOLCENGINE_ACCESS_KEY": "a", "VOLCENGINE_SECRET_KEY": "b", "VOLCENGINE_REGION": "cn-beijing",
+		"LAMBDA_API_KEY": "k", "AZURE_SUBSCRIPTION_ID": "s", "AZURE_TENANT_ID": "t", "AZURE_CLIENT_ID": "c", "AZURE_CLIENT_SECRET": "x",
+		"HUAWEICLOUD_SDK_AK": "a", "HUAWEICLOUD_SDK_SK": "b", "LOWTIDE_HUAWEI_PROJECTS": "cn-north-4=0a", "PAPERSPACE_API_KEY": "k", "VOLCENGINE_ACCESS_KEY": "a", "VOLCENGINE_SECRET_KEY": "b", "VOLCENGINE_REGION": "cn-beijing",
 	})})
 	if err != nil {
 		t.Fatal(err)
@@ -50,6 +51,15 @@ func TestWhatALaunchLacksIsSaidAndOffersWorkWithoutIt(t *testing.T) {
 	}
 	if c := find(t, "lambdalabs", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_LAMBDALABS_SSH_KEY" {
 		t.Errorf("lambdalabs: %+v", c)
+	}
+	if c := find(t, "paperspace", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_PAPERSPACE_TEMPLATE" {
+		t.Errorf("paperspace: %+v", c)
+	}
+	if c := find(t, "huawei", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_HUAWEI_IMAGE, LOWTIDE_HUAWEI_SUBNETS, LOWTIDE_HUAWEI_SECURITY_GROUPS" {
+		t.Errorf("huawei: %+v", c)
+	}
+	if c := find(t, "azure", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_AZURE_GROUP, LOWTIDE_AZURE_IMAGE, LOWTIDE_AZURE_SUBNETS, LOWTIDE_AZURE_SSH_KEY" {
+		t.Errorf("azure: %+v", c)
 	}
 	if c := find(t, "volcengine", list); c.Provider == nil || c.Lacks != "LOWTIDE_MIRROR, LOWTIDE_VOLCENGINE_IMAGE, LOWTIDE_VOLCENGINE_SUBNETS, LOWTIDE_VOLCENGINE_SECURITY_GROUPS" {
 		t.Errorf("volcengine: %+v", c)
@@ -72,14 +82,31 @@ func TestWhatALaunchLacksIsSaidAndOffersWorkWithoutIt(t *testing.T) {
 	}
 }
 
+func TestCloudsThatShowTheirOffersToAnybodyAreOpenWithoutAnAccount(t *testing.T) {
+	list, err := all.Open(t.Context(), all.Options{Getenv: env(nil), Public: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var open []string
+	for _, c := range list {
+		if c.Provider != nil {
+			open = append(open, c.Name+" lacks "+strings.Split(c.Lacks, ",")[0])
+		}
+	}
+	if got := strings.Join(open, "; "); got != "azure lacks AZURE_SUBSCRIPTION_ID; vast lacks VAST_API_KEY" {
+		t.Errorf("got %s", got)
+	}
+}
+
 func TestWrongSettingsHaveALineEachAndNoSecret(t *testing.T) {
 	_, err := all.Open(t.Context(), all.Options{Getenv: env(map[string]string{
-		"VAST_API_KEY": "s3cret", "LOWTIDE_VAST_DISK": "-5", "LOWTIDE_CAP_HOURLY": "much", "LOWTIDE_MIRROR_SHA256_AMD64": "abc",
+		"VAST_API_KEY": "s3cret", "LOWTIDE_VAST_DISK": "-5", "PAPERSPACE_API_KEY": "s3cret", "LOWTIDE_PAPERSPACE_DISK": "77", "LOWTIDE_PAPERSPACE_REGIONS": "mars", "LOWTIDE_AZURE_ADDRESS": "perhaps",
+		"HUAWEICLOUD_SDK_AK": "a", "HUAWEICLOUD_SDK_SK": "s3cret", "LOWTIDE_HUAWEI_PROJECTS": "cn-north-4=0a", "LOWTIDE_HUAWEI_SPOT": "1.5", "LOWTIDE_HUAWEI_SUBNETS": "cn-north-4=vpc", "LOWTIDE_CAP_HOURLY": "much", "LOWTIDE_MIRROR_SHA256_AMD64": "abc",
 	})})
 	if err == nil {
 		t.Fatal("wrong settings are taken")
 	}
-	for _, name := range []string{"LOWTIDE_VAST_DISK", "LOWTIDE_CAP_HOURLY", "LOWTIDE_MIRROR_SHA256_AMD64"} {
+	for _, name := range []string{"LOWTIDE_VAST_DISK", "LOWTIDE_PAPERSPACE_DISK", "LOWTIDE_PAPERSPACE_REGIONS", "LOWTIDE_AZURE_ADDRESS", "LOWTIDE_HUAWEI_SPOT", "LOWTIDE_HUAWEI_SUBNETS", "LOWTIDE_CAP_HOURLY", "LOWTIDE_MIRROR_SHA256_AMD64"} {
 		if strings.Count(err.Error(), name) != 1 {
 			t.Errorf("%s is not named once in %q", name, err)
 		}

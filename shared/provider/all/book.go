@@ -20,6 +20,8 @@ type bookFile struct {
 	Rates  map[string]string `yaml:"rates"`
 	Deals  []dealFile        `yaml:"deals"`
 	Prices []priceFile       `yaml:"prices"`
+
+	Certified map[string][]string `yaml:"certified"`
 }
 
 type dealFile struct {
@@ -70,6 +72,8 @@ func Book(getenv func(string) string) (fleet.Book, error) {
 //	  - {cloud: lambdalabs, region: us-east-1, type: gpu_8x_h100, gpu: H100 SXM5, gpus: 8, market: reserved,
 //	     price: 12000 USD/month, term: 1y, as_of: 2026-11-01, source: contract}
 //
+//	certified: {aws: [iso27001, soc2]}        # what you have in writing: no API tells; for allow.certifications
+//
 // Every entry that is wrong has its own line in the error.
 func ReadBook(file string, b []byte) (out fleet.Book, err error) {
 	defer func() {
@@ -88,6 +92,14 @@ func ReadBook(file string, b []byte) (out fleet.Book, err error) {
 	if out.Rates, err = f.rates(); err != nil {
 		errs = append(errs, fmt.Errorf("%s: rates: %w", file, err))
 	}
+	for cloud, words := range f.Certified {
+		for _, w := range words {
+			if strings.ContainsAny(w, ", ") || w == "" {
+				errs = append(errs, fmt.Errorf("%s: certified: %s: %q is no single word", file, cloud, w))
+			}
+		}
+	}
+	out.Certified = f.Certified
 	for i, d := range f.Deals {
 		deal, err := d.read()
 		if err != nil {

@@ -1,6 +1,8 @@
 package fake
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/url"
 	"regexp"
 	"slices"
@@ -48,4 +50,25 @@ func Takes(known []string, given url.Values) (unknown, lacks string) {
 		}
 	}
 	return unknown, ""
+}
+
+// Canonical writes a query by RFC 3986, sorted, as the vendors' descriptions of their signatures have it.
+func Canonical(query url.Values) string {
+	var pairs []string
+	for k, values := range query {
+		for _, v := range values {
+			pairs = append(pairs, Escape(k)+"="+Escape(v))
+		}
+	}
+	slices.Sort(pairs)
+	return strings.Join(pairs, "&")
+}
+
+// Escape writes a text by RFC 3986.
+func Escape(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
+
+// Digest is the SHA-256 of a text in hex.
+func Digest(s string) string {
+	h := sha256.Sum256([]byte(s))
+	return hex.EncodeToString(h[:])
 }

@@ -1,11 +1,8 @@
 package lambdalabs
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"slices"
 	"time"
@@ -203,23 +200,11 @@ func (w *wire) call(ctx context.Context, method, path string, in, out any) error
 	if w.key == "" {
 		return fmt.Errorf("%w: no key is configured", provider.ErrDenied)
 	}
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
-		}
-		body = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, w.base+path, body)
+	req, err := provider.JSON(ctx, method, w.base+path, in)
 	if err != nil {
-		return fmt.Errorf("%w: the address of the cloud is not a URL", provider.ErrInvalid)
+		return err
 	}
-	req.Header.Set("Accept", "application/json")
 	req.Header.Set("Authorization", "Bearer "+w.key)
-	if in != nil {
-		req.Header.Set("Content-Type", "application/json")
-	}
 	if err := wait(ctx, w.turn); err != nil {
 		return err
 	}

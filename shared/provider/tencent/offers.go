@@ -84,6 +84,9 @@ func (t *Tencent) offers(region string, r row) []fleet.Offer {
 	o := fleet.Offer{
 		Cloud: Cloud, Account: t.s.Account, Region: region, Zone: r.Zone, Type: r.Type, Market: market(r.Charge), GPUs: int(r.GPUs.IntPart()),
 	}
+	if o.Market == fleet.Spot {
+		o.Notice = notice
+	}
 	if name := families[strings.ToUpper(r.Family)]; name != "" {
 		c, _ := provider.ReadCard(name, 0)
 		o.GPU, o.Form, o.Memory = c.Model, c.Form, c.Memory

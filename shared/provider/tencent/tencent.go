@@ -9,8 +9,8 @@
 // once, for at most twice what it was offered at: the vendor wants a limit, and takes the going price below it. A
 // machine that switches itself off goes on billing until lowtide ends it, or the time that was set for its end comes.
 //
-// The vendor's notice of two minutes is a plain text in the machine, which the agent does not read: no notice is
-// promised here.
+// The vendor's notice is a plain text in the machine, which the agent asks for. That it comes two minutes ahead is what
+// is heard of it, and not the vendor's word (unverified).
 //
 // Unverified: what a token answers that comes with other parameters; how long a list may lag; that the set end comes; how
 // a machine that was taken back is listed before it vanishes.
@@ -79,9 +79,12 @@ func New(s Settings) *Tencent {
 	return &Tencent{s: s, wire: &wire{s: s}, where: map[string]string{}}
 }
 
+// notice is what is heard of CVM before it takes a spot machine.
+const notice = 2 * time.Minute
+
 // Traits implements provider.Provider.
 func (t *Tencent) Traits() provider.Traits {
-	return provider.Traits{Cloud: Cloud, Account: t.s.Account, Tokens: true, ListingDelay: time.Minute, HardEnd: true}
+	return provider.Traits{Cloud: Cloud, Account: t.s.Account, Tokens: true, ListingDelay: time.Minute, Notice: notice, HardEnd: true}
 }
 
 // Launch implements provider.Provider.
@@ -194,8 +197,9 @@ func tags(l provider.Labels) []tag {
 // short is a name as CVM takes it, at most 60 bytes: it is for people's eyes, the tags count.
 func short(name string) string { return name[:min(len(name), 60)] }
 
-// bootPrelude is what only the machine knows.
+// bootPrelude is what only the machine knows, and where its own notices are, which the agent reads.
 const bootPrelude = `export LOWTIDE_ID="$(curl -fsS http://metadata.tencentyun.com/latest/meta-data/instance-id)"
+export LOWTIDE_METADATA=http://metadata.tencentyun.com/latest/meta-data/spot/termination-time
 `
 
 // List implements provider.Provider: the machines of every configured region. What has ended is not listed.
@@ -234,6 +238,9 @@ func (t *Tencent) machine(region string, i instance) provider.Machine {
 	t.mu.Lock()
 	t.where[i.ID] = region
 	o = t.quoted.Price(o)
+	if o.Market == fleet.Spot {
+		o.Notice = notice
+	}
 	t.mu.Unlock()
 	m := provider.Machine{ID: i.ID, Labels: provider.FromTags(i.tags()), Offer: o, Since: i.since()}
 	m.State, m.Why = i.state()

@@ -123,11 +123,14 @@ func (v *Vast) pools(asks []ask, m fleet.Market) []fleet.Offer {
 			best[key], order = &o, append(order, key)
 			continue
 		}
-		n := b.Stock.Or(0) + 1
+		n, least := b.Stock.Or(0)+1, b.CUDA
+		if o.CUDA == "" || least != "" && fleet.Version(o.CUDA, least) < 0 {
+			least = o.CUDA // any of them may be the one that is rented
+		}
 		if o.Price.Amount.Amount.LessThan(b.Price.Amount.Amount) {
 			*b = o
 		}
-		b.Stock = fleet.Known(n)
+		b.Stock, b.CUDA = fleet.Known(n), least
 	}
 	out := make([]fleet.Offer, 0, len(order))
 	for _, key := range order {
@@ -148,7 +151,7 @@ func (v *Vast) offer(a ask, m fleet.Market) (fleet.Offer, bool) {
 	}
 	o := fleet.Offer{
 		Cloud: Cloud, Account: v.s.Account, Region: country(a.Place), Type: kind(a.GPU, a.GPUs, card.Memory), Market: m,
-		GPU: card.Model, GPUs: a.GPUs, Form: card.Form, Memory: card.Memory, Marketplace: true, Stock: fleet.Known(1),
+		GPU: card.Model, GPUs: a.GPUs, Form: card.Form, Memory: card.Memory, CUDA: a.CUDA.String(), Marketplace: true, Stock: fleet.Known(1),
 		Price: fleet.Price{Amount: usd(price), Per: fleet.PerInstanceHour, Includes: fmt.Sprintf("%d GB disk", v.s.Disk)},
 	}
 	o.Hourly = fleet.Known(o.Price.Amount)

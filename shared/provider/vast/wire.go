@@ -1,11 +1,9 @@
 package vast
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -34,6 +32,7 @@ type ask struct {
 	GPU        string              `json:"gpu_name"`
 	GPUs       int                 `json:"num_gpus"`
 	RAM        float64             `json:"gpu_ram"` // MB of one GPU
+	CUDA       json.Number         `json:"cuda_max_good"`
 	Base       decimal.NullDecimal `json:"dph_base"`
 	Total      decimal.NullDecimal `json:"dph_total"` // with the disk that was asked for
 	MinBid     decimal.NullDecimal `json:"min_bid"`
@@ -217,20 +216,10 @@ func (w *wire) destroy(ctx context.Context, id int64) error {
 
 // call makes one request.
 func (w *wire) call(ctx context.Context, turn *rate.Limiter, method, path string, in, out any) error {
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
-		}
-		body = bytes.NewReader(b)
-	}
-	req, err := http.NewRequestWithContext(ctx, method, w.base+path, body)
+	req, err := provider.JSON(ctx, method, w.base+path, in)
 	if err != nil {
-		return fmt.Errorf("%w: the address of the market is not a URL", provider.ErrInvalid)
+		return err
 	}
-	req.Header.Set("Content-Type", "application/json")
-	req.Header.Set("Accept", "application/json")
 	if w.key != "" {
 		req.Header.Set("Authorization", "Bearer "+w.key)
 	} else if !strings.HasSuffix(path, "/bundles/") {

@@ -196,7 +196,7 @@ func TestAMachineIsReadWithWhatWasPlannedToBePaid(t *testing.T) {
 		price  string
 	}{
 		{`"Status": "CREATING", "SpotStrategy": "SpotAsPriceGo"`, provider.Pending, fleet.Spot, ""},
-		{`"Status": "RUNNING", "SpotStrategy": "SpotWithPriceLimit", "Tags": [{"Key": "lowtide-price", "Value": "3.5 CNY"}]`, provider.Running, fleet.Spot, "3.5000 CNY"},
+		{`"Status": "RUNNING", "SpotStrategy": "SpotWithPriceLimit", "Tags": [{"Key": "lowtide-price", "Value": "3.5-CNY"}]`, provider.Running, fleet.Spot, "3.5000 CNY"},
 		{`"Status": "STOPPED", "SpotStrategy": "NoSpot", "Tags": [{"Key": "lowtide-price", "Value": "much"}]`, provider.Stopped, fleet.OnDemand, ""},
 		{`"Status": "DELETING", "SpotStrategy": "NoSpot"`, provider.Ending, fleet.OnDemand, ""},
 		{`"Status": "ERROR"`, provider.Stopped, fleet.OnDemand, ""},
@@ -232,7 +232,7 @@ func TestAnAddressGoesWithItsMachineAndASubscriptionIsNotBought(t *testing.T) {
 	if err != nil || m.Offer.Pool() != o.Pool() || m.State != provider.Pending {
 		t.Errorf("got %+v and %v", m, err)
 	}
-	for _, part := range []string{"EipAddress.ReleaseWithInstance=true", "Volumes.1.DeleteWithInstance=true", "SpotStrategy=NoSpot", "Value=3.5%20CNY"} {
+	for _, part := range []string{"EipAddress.ReleaseWithInstance=true", "Volumes.1.DeleteWithInstance=true", "SpotStrategy=NoSpot", "Value=3.5-CNY"} {
 		if !strings.Contains(asked, part) {
 			t.Errorf("%s is not in %s", part, asked)
 		}

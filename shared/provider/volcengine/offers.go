@@ -129,7 +129,10 @@ func at(o fleet.Offer, m fleet.Market, zones map[string]fleet.Maybe[int], price 
 		if o.Price.Amount.Amount.Sign() <= 0 || o.Price.Amount.Currency == "" {
 			continue
 		}
-		o.Hourly = hourly(o)
+		o.Hourly = provider.Dollars(o)
+		if m == fleet.Spot {
+			o.Notice = notice
+		}
 		out = append(out, o)
 	}
 	return out
@@ -141,34 +144,16 @@ func terms(o fleet.Offer, l list) []fleet.Offer {
 	for _, term := range []time.Duration{month, 12 * month} {
 		if p, ok := l.prices[term]; ok {
 			o.Market, o.Term, o.Price = fleet.Reserved, term, p
-			o.Hourly = hourly(o)
+			o.Hourly = provider.Dollars(o)
 			out = append(out, o)
 		}
 	}
 	return out
 }
 
-// hourly is a price in USD; another currency needs the price book's rate.
-func hourly(o fleet.Offer) fleet.Maybe[fleet.Money] {
-	if m, err := (fleet.Rates{}).Hourly(o.Price, o.GPUs); err == nil {
-		return fleet.Known(m)
-	}
-	return fleet.Maybe[fleet.Money]{}
-}
-
 // yuan is a spot price, which comes without its currency.
 func (v *Volcengine) yuan(amount decimal.Decimal) fleet.Price {
 	return fleet.Price{Amount: fleet.Money{Amount: amount, Currency: v.s.Currency}, Per: fleet.PerInstanceHour}
-}
-
-// planned reads what tagPrice holds; no price for whatever else.
-func planned(tag string) (none fleet.Price) {
-	amount, currency, ok := strings.Cut(tag, " ")
-	d, err := decimal.NewFromString(amount)
-	if !ok || err != nil || len(currency) != 3 {
-		return none
-	}
-	return fleet.Price{Amount: fleet.Money{Amount: d, Currency: fleet.Currency(currency)}, Per: fleet.PerInstanceHour}
 }
 
 // typeRow is a machine type.

@@ -12,7 +12,7 @@
 // among them what was planned to be paid, since no listing tells a price; they go with their disk and their address. A
 // machine that was deleted is not listed any more. An answer of 200 to a deletion may hold a refusal, which is one here.
 //
-// The vendor promises a notice of five minutes.
+// The vendor promises a notice of five minutes, at the metadata service, which the agent asks.
 //
 // Unverified, since no bytes of the vendor's were to be had: the codes of refusals, whether the memory of a GPU is told
 // for one or for all, and what a token answers that comes with other parameters.
@@ -87,9 +87,12 @@ func New(s Settings) *Volcengine {
 	return &Volcengine{s: s, wire: newWire(s), regions: map[string]*region{}, where: map[string]string{}}
 }
 
+// notice is what ECS promises before it takes a spot machine.
+const notice = 5 * time.Minute
+
 // Traits implements provider.Provider. The listing delay is not published (unverified).
 func (v *Volcengine) Traits() provider.Traits {
-	return provider.Traits{Cloud: Cloud, Account: v.s.Account, Tokens: true, ListingDelay: time.Minute}
+	return provider.Traits{Cloud: Cloud, Account: v.s.Account, Tokens: true, ListingDelay: time.Minute, Notice: notice}
 }
 
 // Offers implements provider.Provider. A region that fails fails all: half a market is worse than yesterday's. What was
@@ -132,9 +135,6 @@ func (v *Volcengine) launch(ctx context.Context, want provider.Request) (none pr
 	return v.readBack(ctx, out.IDs[0], want), nil
 }
 
-// tagPrice holds what was planned to be paid for a machine: no listing tells a price.
-const tagPrice = "lowtide-price"
-
 // purchase is one RunInstances, a function of plan, offer and settings alone.
 func (v *Volcengine) purchase(want provider.Request) (url.Values, error) {
 	o := want.Offer
@@ -170,10 +170,7 @@ func (v *Volcengine) purchase(want provider.Request) (url.Values, error) {
 		q.Set("EipAddress.BandwidthMbps", strconv.Itoa(v.s.Bandwidth))
 		q.Set("EipAddress.ReleaseWithInstance", "true")
 	}
-	tags := want.Labels.Tags()
-	if p := o.Price; p.Amount.Amount.Sign() > 0 && p.Per == fleet.PerInstanceHour {
-		tags[tagPrice] = p.Amount.Amount.String() + " " + string(p.Amount.Currency)
-	}
+	tags := want.Tags()
 	for i, k := range fleet.Sorted(tags) {
 		q.Set(fmt.Sprintf("Tags.%d.Key", i+1), k)
 		q.Set(fmt.Sprintf("Tags.%d.Value", i+1), tags[k])
@@ -184,8 +181,9 @@ func (v *Volcengine) purchase(want provider.Request) (url.Values, error) {
 // strategies are the vendor's words for the markets: always said, since without one it sells on demand and says nothing.
 var strategies = map[fleet.Market]string{fleet.OnDemand: "NoSpot", fleet.Spot: "SpotAsPriceGo"}
 
-// bootPrelude is what only the machine knows.
+// bootPrelude is what only the machine knows, and where its own notices are, which the agent reads.
 const bootPrelude = `export LOWTIDE_ID="$(curl -fsS http://100.96.0.96/latest/instance_id)"
+export LOWTIDE_METADATA=http://100.96.0.96/latest/spot_instance_termination_time
 `
 
 // readBack is the machine as ECS shows it: its answer to a purchase holds an id alone. It is bought, whether it can be
@@ -242,13 +240,12 @@ func (v *Volcengine) machine(region string, i instance) provider.Machine {
 	v.mu.Lock()
 	v.where[i.ID] = region
 	o = v.regions[region].priced(o)
+	if o.Market == fleet.Spot {
+		o.Notice = notice
+	}
 	v.mu.Unlock()
 	tags := i.tags()
-	if o.Price.Amount.Amount.Sign() <= 0 {
-		o.Price = planned(tags[tagPrice])
-		o.Hourly = hourly(o)
-	}
-	m := provider.Machine{ID: i.ID, Labels: provider.FromTags(tags), Offer: o, Since: moment(i.Created)}
+	m := provider.Machine{ID: i.ID, Labels: provider.FromTags(tags), Offer: provider.Planned(o, tags), Since: moment(i.Created)}
 	m.State, m.Why = i.state()
 	return m
 }

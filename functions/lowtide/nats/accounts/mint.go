@@ -155,6 +155,9 @@ func (d *Deployment) mint(u User, expires time.Time) error {
 	claims := jwt.NewUserClaims(public)
 	claims.Name = u.Name
 	claims.Pub.Allow, claims.Sub.Allow = u.Publish, u.Subscribe
+	if u.Answers {
+		claims.Resp = &jwt.ResponsePermission{MaxMsgs: 1, Expires: time.Minute}
+	}
 	if !expires.IsZero() {
 		claims.Expires = expires.Unix()
 	}

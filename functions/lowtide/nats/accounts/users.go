@@ -18,6 +18,7 @@ type User struct {
 	Name      string
 	Publish   []string
 	Subscribe []string
+	Answers   bool // it may answer what it is asked, wherever the answer is wanted
 }
 
 // Inbox is where answers to a user come; the user may read nowhere else.
@@ -28,13 +29,23 @@ var says = map[string][]events.Kind{
 	"clock":     {"clock.ticked"},
 	"prices":    {"price.changed"},
 	"notices":   {"notice.received", "instance.interrupted", "instance.at_risk"},
-	"intake":    {"workload.submitted"},
+	"intake":    {"workload.submitted", "workload.refused"}, // what rules ask for and cannot be read
 	"verify":    {"instance.verified", "instance.rejected"},
-	"rebalance": {"workload.accepted", "workload.refused", "plan.proposed", "plan.made", "order.given"},
+	"rebalance": {"workload.accepted", "workload.refused", "plan.proposed", "plan.made", "order.given", "approval.refused", "workload.warned"},
 	"provision": {"instance.launched", "instance.ended", "plan.failed"},
 	"census":    {"instance.found", "instance.lost", "instance.ended", "policy.set"}, // a halt, when machines of ours are nobody's
 	"ledger":    {"budget.warned", "budget.exhausted"},
+	"usage":     {"workload.idle", "workload.underused", "workload.busy"},
+	"notify":    {"channel.failed", "channel.recovered"},
+	"chatops":   append([]events.Kind{"plan.approved", "plan.rejected", "policy.set", "silence.set", "workload.kept", "person.acted", "alert.received"}, orders...),
+	"rules":     append([]events.Kind{"rule.acted", "rule.failed", "webhook.asked", "workload.asked"}, orders...),
 }
+
+// orders are what may be changed by a word (shared/order), a person's or a rule's.
+var orders = []events.Kind{"workload.changed", "workload.withdrawn", "workload.paused", "workload.resumed", "checkpoint.asked", "plan.asked"}
+
+// wakes are who may have themselves woken, now or later, by ticks of which keys. A channel's key is its name.
+var wakes = map[string]string{"rebalance": "wake", "rules": "rules", "notify": "*"}
 
 // buckets are what each function reads, and whether it is the writer.
 var buckets = map[string]map[string]bool{
@@ -44,6 +55,10 @@ var buckets = map[string]map[string]bool{
 	"provision": {"claims": true},
 	"census":    {"census": true, "claims": false},
 	"ledger":    {"ledger": true},
+	"usage":     {"usage": true},
+	"notify":    {"notify": true},
+	"chatops":   {"chatops": true, "fleets": false, "market": false},
+	"rules":     {"rules": true, "fleets": false},
 	"relay":     {"joins": true, "fleets": false}, // admits machines that the fleet lists
 }
 
@@ -74,8 +89,8 @@ func Functions(fleet string) []User {
 		for _, k := range kinds {
 			u.Publish = append(u.Publish, bus.Subject(fleet, k, ">"))
 		}
-		if name == "rebalance" { // it wakes itself: now, or later
-			wake := bus.Subject(fleet, "clock.ticked", "wake")
+		if key := wakes[name]; key != "" {
+			wake := bus.Subject(fleet, "clock.ticked", key)
 			u.Publish = append(u.Publish, wake, "later."+wake[len("lowtide."):])
 		}
 		if name == "notices" || name == "clock" { // invoked directly: there is no relay to bury what cannot be read
@@ -111,15 +126,18 @@ func reads(bucket string) []string {
 }
 
 // Relay is the relay's user: it hears for the functions, on consumers that carry their names, buries what they cannot
-// read, and says of a launch that it came too late. consumers are its durable names.
-func Relay(fleet string, consumers []string) User {
-	u := User{Name: "relay", Subscribe: []string{Inbox("relay") + ".>"}, Publish: []string{"dead.>", bus.Subject(fleet, "plan.failed", ">")}}
+// read, says of a launch that it came too late, and hands secrets to machines. consumers are its own.
+func Relay(fleet string, consumers []Consumer) User {
+	u := User{Name: "relay", Answers: true, Subscribe: []string{Inbox("relay") + ".>", Secrets(fleet, "*")}, Publish: []string{"dead.>", bus.Subject(fleet, "plan.failed", ">")}}
 	for _, c := range consumers {
-		u.Publish = append(u.Publish, consumer(bus.Facts, c)...)
+		u.Publish = append(u.Publish, consumer(c.Stream, c.Name)...)
 	}
 	u.Publish = append(u.Publish, ofBuckets("relay")...)
 	return u
 }
+
+// Consumer is a durable one, on its stream.
+type Consumer struct{ Stream, Name string }
 
 // consumer is what serving a durable consumer takes: to make it or bring it up to date, to pull, and to answer.
 func consumer(stream, name string) []string {
@@ -137,8 +155,11 @@ func Admin() User { return User{Name: "admin", Publish: []string{">"}, Subscribe
 // Leaf is a leaf node of a site elsewhere. What is said there passes only as far as its own users may say it.
 func Leaf() User { return User{Name: "leaf", Publish: []string{">"}, Subscribe: []string{">"}} }
 
+// Secrets is where a machine asks for the secrets of what it runs; "*" is where the relay hears all.
+func Secrets(fleet, machine string) string { return "secrets." + fleet + "." + machine }
+
 // All are the users of a deployment. consumers are the relay's.
-func All(fleet string, consumers []string) []User {
+func All(fleet string, consumers []Consumer) []User {
 	return append(Functions(fleet), Relay(fleet, consumers), Admin(), Leaf())
 }
 
@@ -159,6 +180,7 @@ func Agent(fleet string) User {
 		u.Publish = append(u.Publish, bus.Subject(fleet, k, job))
 	}
 	u.Publish = append(u.Publish, bus.Subject(fleet, "utilisation.measured", me))
+	u.Publish = append(u.Publish, Secrets(fleet, me))
 	name := "agent-" + fleet + "-" + me
 	u.Publish = append(u.Publish,
 		"$JS.API.CONSUMER.INFO."+bus.Facts+"."+name, "$JS.API.CONSUMER.MSG.NEXT."+bus.Facts+"."+name, "$JS.ACK."+bus.Facts+"."+name+".>",

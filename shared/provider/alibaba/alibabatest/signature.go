@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"lowtide/shared/provider/fake"
 )
 
 var authorization = regexp.MustCompile(`^ACS3-HMAC-SHA256 Credential=([^,]+),SignedHeaders=([^,]+),Signature=([0-9a-f]{64})$`)
@@ -34,7 +36,7 @@ func (s *Server) verify(r *http.Request, body []byte, now time.Time) error {
 		return fail{http.StatusBadRequest, "InvalidTimeStamp.Expired", "Specified time stamp or date value is expired."}
 	case nonce == "" || used:
 		return fail{http.StatusBadRequest, "SignatureNonceUsed", "Specified signature nonce was used already."}
-	case r.Header.Get("x-acs-content-sha256") != digest(string(body)):
+	case r.Header.Get("x-acs-content-sha256") != fake.Digest(string(body)):
 		return fail{http.StatusBadRequest, "InvalidContentSha256", "The content does not have that digest."}
 	}
 	for name := range r.Header {
@@ -62,43 +64,12 @@ func Signature(secret, method string, query url.Values, headers map[string]strin
 		names = append(names, n)
 	}
 	slices.Sort(names)
-	lines := []string{method, "/", canonical(query)}
+	lines := []string{method, "/", fake.Canonical(query)}
 	for _, n := range names {
 		lines = append(lines, n+":"+strings.TrimSpace(headers[n]))
 	}
 	lines = append(lines, "", strings.Join(names, ";"), headers["x-acs-content-sha256"])
 	mac := hmac.New(sha256.New, []byte(secret))
-	mac.Write([]byte("ACS3-HMAC-SHA256\n" + digest(strings.Join(lines, "\n"))))
+	mac.Write([]byte("ACS3-HMAC-SHA256\n" + fake.Digest(strings.Join(lines, "\n"))))
 	return hex.EncodeToString(mac.Sum(nil))
-}
-
-// canonical writes a query by RFC 3986, sorted.
-func canonical(query url.Values) string {
-	var pairs []string
-	for k, values := range query {
-		for _, v := range values {
-			pairs = append(pairs, escape(k)+"="+escape(v))
-		}
-	}
-	slices.Sort(pairs)
-	return strings.Join(pairs, "&")
-}
-
-const unreserved = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.~"
-
-func escape(s string) string {
-	var b strings.Builder
-	for _, c := range []byte(s) {
-		if strings.IndexByte(unreserved, c) >= 0 {
-			b.WriteByte(c)
-			continue
-		}
-		b.WriteString("%" + strings.ToUpper(hex.EncodeToString([]byte{c})))
-	}
-	return b.String()
-}
-
-func digest(s string) string {
-	h := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(h[:])
 }

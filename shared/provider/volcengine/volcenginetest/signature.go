@@ -5,11 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"net/http"
-	"net/url"
 	"regexp"
 	"slices"
 	"strings"
 	"time"
+
+	"lowtide/shared/provider/fake"
 )
 
 var authorization = regexp.MustCompile(`^HMAC-SHA256 Credential=([^/]+)/(\d{8})/([a-z0-9-]+)/(ecs|billing)/request, SignedHeaders=([a-z0-9;-]+), Signature=([0-9a-f]{64})$`)
@@ -28,7 +29,7 @@ func verify(r *http.Request, body []byte, now time.Time) (region string, err err
 		return "", fail{http.StatusUnauthorized, "InvalidAccessKey"}
 	case err != nil, at.Sub(now).Abs() > 15*time.Minute:
 		return "", fail{http.StatusUnauthorized, "InvalidTimestamp"}
-	case at.Format("20060102") != day, r.Header.Get("X-Content-Sha256") != digest(string(body)), !slices.IsSorted(signed):
+	case at.Format("20060102") != day, r.Header.Get("X-Content-Sha256") != fake.Digest(string(body)), !slices.IsSorted(signed):
 		return "", fail{http.StatusUnauthorized, "SignatureDoesNotMatch"}
 	}
 	for name := range r.Header {
@@ -37,7 +38,7 @@ func verify(r *http.Request, body []byte, now time.Time) (region string, err err
 			return "", fail{http.StatusUnauthorized, "SignatureDoesNotMatch"}
 		}
 	}
-	lines := []string{r.Method, "/", canonical(r.URL.Query())}
+	lines := []string{r.Method, "/", fake.Canonical(r.URL.Query())}
 	for _, n := range signed {
 		v := r.Header.Get(n)
 		if n == "host" {
@@ -45,8 +46,8 @@ func verify(r *http.Request, body []byte, now time.Time) (region string, err err
 		}
 		lines = append(lines, n+":"+strings.TrimSpace(v))
 	}
-	lines = append(lines, "", strings.Join(signed, ";"), digest(string(body)))
-	text := strings.Join([]string{"HMAC-SHA256", stamp, strings.Join([]string{day, region, service, "request"}, "/"), digest(strings.Join(lines, "\n"))}, "\n")
+	lines = append(lines, "", strings.Join(signed, ";"), fake.Digest(string(body)))
+	text := strings.Join([]string{"HMAC-SHA256", stamp, strings.Join([]string{day, region, service, "request"}, "/"), fake.Digest(strings.Join(lines, "\n"))}, "\n")
 	key := []byte(Secret)
 	for _, part := range []string{day, region, service, "request", text} {
 		mac := hmac.New(sha256.New, key)
@@ -57,23 +58,4 @@ func verify(r *http.Request, body []byte, now time.Time) (region string, err err
 		return "", fail{http.StatusUnauthorized, "SignatureDoesNotMatch"}
 	}
 	return region, nil
-}
-
-// canonical writes a query by RFC 3986, sorted.
-func canonical(query url.Values) string {
-	var pairs []string
-	for k, values := range query {
-		for _, v := range values {
-			pairs = append(pairs, escape(k)+"="+escape(v))
-		}
-	}
-	slices.Sort(pairs)
-	return strings.Join(pairs, "&")
-}
-
-func escape(s string) string { return strings.ReplaceAll(url.QueryEscape(s), "+", "%20") }
-
-func digest(s string) string {
-	h := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(h[:])
 }

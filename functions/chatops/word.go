@@ -3,6 +3,7 @@ package chatops
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -11,34 +12,33 @@ import (
 
 	"lowtide/shared/click"
 	"lowtide/shared/fleet"
+	"lowtide/shared/order"
 )
 
-// order is what somebody wants.
-type order struct {
+// word is what somebody wants.
+type word struct {
 	verb  string
 	about string        // a workload, a plan
 	money fleet.Money   // budget
-	wait  time.Duration // silence
+	wait  time.Duration // silence, keep
 	why   string
 	hash  string    // of the plan that was shown; "": as it is now
 	until time.Time // of a button or link
 	again bool      // said twice on purpose
 }
 
-// Verbs, and who may use them. What a viewer may say changes nothing.
-var verbs = map[string]string{
-	"help": "viewer", "status": "viewer", "offers": "viewer", "why": "viewer", "plan": "viewer",
-	"approve": "operator", "deny": "operator", "pause": "operator", "resume": "operator", "checkpoint": "operator", "silence": "operator",
-	"budget": "admin", "stop": "admin", "panic": "admin", "go": "admin",
+// verbs are what can be said in chat; order knows what each needs. What a viewer may say changes nothing.
+var verbs = []string{
+	"help", "status", "offers", "why", "plan", "approve", "deny", "pause", "resume", "checkpoint", "replan", "keep", "silence", "budget", "stop", "panic", "go",
 }
 
 var synonyms = map[string]string{
 	"": "help", "reject": "deny", "ckpt": "checkpoint", "save": "checkpoint", "mute": "silence", "withdraw": "stop",
 	"状态": "status", "报价": "offers", "为什么": "why", "计划": "plan", "批准": "approve", "拒绝": "deny", "暂停": "pause", "恢复": "resume",
-	"停止": "stop", "检查点": "checkpoint", "预算": "budget", "静默": "silence", "帮助": "help",
+	"停止": "stop", "保持": "keep", "检查点": "checkpoint", "预算": "budget", "静默": "silence", "帮助": "help",
 }
 
-func (o order) reads() bool { return verbs[o.verb] == "viewer" }
+func (o word) reads() bool { return order.Needs(o.verb) == order.Viewer }
 
 // errOrder is what the person is told.
 type errOrder string
@@ -49,15 +49,15 @@ func (e errOrder) Error() string { return string(e) }
 const maxText = 1000
 
 // parse reads a command such as "budget train-7 20 USD".
-func parse(text string) (order, error) {
+func parse(text string) (word, error) {
 	if len(text) > maxText {
-		return order{}, errOrder("too long for a command")
+		return word{}, errOrder("too long for a command")
 	}
 	words := strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 	for len(words) > 0 && (strings.HasPrefix(words[0], "@") || strings.HasPrefix(words[0], "/")) { // our own name
 		words = words[1:]
 	}
-	o := order{verb: "help"}
+	o := word{verb: "help"}
 	if len(words) == 0 {
 		return o, nil
 	}
@@ -65,8 +65,8 @@ func parse(text string) (order, error) {
 	if s, ok := synonyms[o.verb]; ok {
 		o.verb = s
 	}
-	if verbs[o.verb] == "" {
-		return order{verb: "help"}, errOrder(fmt.Sprintf("there is no command %q; help lists them", short(words[0])))
+	if !slices.Contains(verbs, o.verb) {
+		return word{verb: "help"}, errOrder(fmt.Sprintf("there is no command %q; help lists them", short(words[0])))
 	}
 	words = words[1:]
 	if n := len(words); n > 0 && words[n-1] == "again" {
@@ -76,7 +76,7 @@ func parse(text string) (order, error) {
 }
 
 // rest reads what follows the verb.
-func (o *order) rest(words []string) (err error) {
+func (o *word) rest(words []string) (err error) {
 	next := func() (w string) {
 		if len(words) > 0 {
 			w, words = words[0], words[1:]
@@ -84,7 +84,7 @@ func (o *order) rest(words []string) (err error) {
 		return w
 	}
 	switch o.verb {
-	case "why", "approve", "deny", "pause", "resume", "stop", "checkpoint":
+	case "why", "approve", "deny", "pause", "resume", "stop", "checkpoint", "replan":
 		if o.about = next(); o.about == "" {
 			return errOrder(o.verb + ": of what? Say " + o.verb + " NAME")
 		}
@@ -95,6 +95,15 @@ func (o *order) rest(words []string) (err error) {
 		o.about = next()
 		if o.money, err = amount(next(), next()); err != nil || o.about == "" {
 			return errOrder("say budget WORKLOAD AMOUNT USD")
+		}
+	case "keep":
+		if o.about = next(); o.about == "" {
+			return errOrder("keep: what? Say keep WORKLOAD, or keep WORKLOAD 8h")
+		}
+		if text := next(); text != "" {
+			if o.wait, err = time.ParseDuration(text); err != nil || o.wait <= 0 || o.wait > 30*24*time.Hour {
+				return errOrder("keep: say for how long: keep WORKLOAD 8h; 720h at most")
+			}
 		}
 	case "silence":
 		o.about = next()
@@ -133,10 +142,10 @@ func short(s string) string {
 }
 
 // pressed is the order of a button or a link.
-func (d *desk) pressed(token string) (order, error) {
+func (d *desk) pressed(token string) (word, error) {
 	c, err := click.Open([]byte(d.Links.Secret), d.Fleet, token)
 	if err != nil {
-		return order{}, err
+		return word{}, err
 	}
-	return order{verb: c.Act, about: c.Plan, hash: c.Hash, until: c.Expires}, nil
+	return word{verb: c.Act, about: c.Plan, hash: c.Hash, until: c.Expires}, nil
 }
