@@ -149,38 +149,54 @@ func (s sight) state(z int, t *table) (int, []edge) {
 	return i, t.chain.bent(i, scaled(chance(s.danger[z]), t.step))
 }
 
-// weigh prices the actions from one zone, and says what a unit of the prices is in $. What is unsafe is what the guard
-// says, not what a table of a longer delay does: that one is left out.
-func (c Case) weigh(ctx context.Context, s sight, z int, m moment, get func(context.Context, key) (*table, error)) (costs, float64, error) {
-	var sum, seen costs
+// tabled gets a table, or says why there is none.
+type tabled func(context.Context, key) (*table, error)
+
+// ride is what it costs, in $, to ride a zone that is up.
+func (c Case) ride(ctx context.Context, s sight, z int, v View, get tabled) (float64, error) {
+	costs, err := c.blend(ctx, s, z, get, func(t *table, m moment, i int, edges []edge) [2]float64 {
+		warm := t.delay
+		if v.Stay() == (Choice{Spot, z}) {
+			warm = m.warmup
+		}
+		return [2]float64{t.ride(m, i, edges, t.step, warm), math.Inf(1)}
+	})
+	return costs[0], err
+}
+
+// leave is what waiting and on-demand cost, in $, where a zone is what may be gone on in.
+func (c Case) leave(ctx context.Context, s sight, z int, get tabled) (wait, onDemand float64, err error) {
+	costs, err := c.blend(ctx, s, z, get, func(t *table, m moment, i int, edges []edge) (out [2]float64) {
+		out[0], out[1] = t.leave(m, i, edges, t.step)
+		return out
+	})
+	return costs[0], costs[1], err
+}
+
+// blend is the mean of what the tables around a zone say, in $. What is unsafe is what the guard says, not what a table
+// of a longer delay does: that one is left out.
+func (c Case) blend(ctx context.Context, s sight, z int, get tabled, say func(*table, moment, int, []edge) [2]float64) ([2]float64, error) {
+	var sum, seen [2]float64
 	corners, n := c.corners(s.zones[z].Price, s.level)
 	for _, x := range corners[:n] {
 		t, err := get(ctx, x.key)
 		if err != nil {
-			return costs{}, 0, err
+			return sum, err
 		}
 		i, edges := s.state(z, t)
-		w := t.weighBent(c.stretched(m, t), i, edges, t.step)
-		sum.wait, seen.wait = sift(sum.wait, seen.wait, w.wait, x.share)
-		sum.onDemand, seen.onDemand = sift(sum.onDemand, seen.onDemand, w.onDemand, x.share)
-		sum.stay, seen.stay = sift(sum.stay, seen.stay, w.stay, x.share)
-		sum.launch, seen.launch = sift(sum.launch, seen.launch, w.launch, x.share)
-	}
-	mean := func(sum, seen float64) float64 {
-		if seen <= 0 {
-			return math.Inf(1)
+		for k, cost := range say(t, c.stretched(moment{c.Left, c.Work, c.Warmup, c.Mode}, t), i, edges) {
+			if !math.IsInf(cost, 1) {
+				sum[k], seen[k] = sum[k]+cost*x.share, seen[k]+x.share
+			}
 		}
-		return sum / seen
 	}
-	return costs{mean(sum.wait, seen.wait), mean(sum.onDemand, seen.onDemand), mean(sum.stay, seen.stay), mean(sum.launch, seen.launch)},
-		c.OnDemand * corners[0].step / 3600, nil
-}
-
-func sift(sum, seen, x, share float64) (float64, float64) {
-	if math.IsInf(x, 1) {
-		return sum, seen
+	unit := c.OnDemand * corners[0].step / 3600
+	for k := range sum {
+		if sum[k] *= unit / seen[k]; seen[k] == 0 {
+			sum[k] = math.Inf(1)
+		}
 	}
-	return sum + x*share, seen + share
+	return sum, nil
 }
 
 // stretched is the moment as a table of another delay sees it: with the same work and the same slack.

@@ -99,7 +99,7 @@ func (s Solving) Decide(c Case) Decision {
 	return d
 }
 
-func (t *Tables) decide(ctx context.Context, c Case, get func(context.Context, key) (*table, error)) (Decision, error) {
+func (t *Tables) decide(ctx context.Context, c Case, get tabled) (Decision, error) {
 	v := c.view()
 	if !c.allowed(v, Choice{Idle, -1}) && !c.anySpot(v) {
 		return c.forced(v), nil
@@ -168,35 +168,41 @@ func (c Case) anySpot(v View) bool {
 }
 
 // options prices every action, cheapest first. Each zone is priced with the tables of its own price, which know of the
-// best other one; waiting and on-demand, which may go on in any zone, by the zone that makes most of them.
-func (c Case) options(ctx context.Context, v View, get func(context.Context, key) (*table, error)) ([]Option, error) {
-	wait, demand := math.Inf(1), math.Inf(1)
-	options := make([]Option, 0, len(c.Zones)+2)
-	m := moment{c.Left, c.Work, c.Warmup, c.Mode}
+// best other one; waiting and on-demand, which may go on in any zone, by the cheapest to ride, or where none is up by the
+// zone that makes most of them.
+func (c Case) options(ctx context.Context, v View, get tabled) ([]Option, error) {
 	zones := c.Zones
 	if len(zones) == 0 {
 		zones = []Zone{{Price: c.OnDemand}}
 	}
-	seen := look(zones)
-	for z, zone := range zones {
-		if seen.any && !zone.Up && len(zones) > 1 {
+	seen, best, least := look(zones), -1, math.Inf(1)
+	options := make([]Option, 0, len(c.Zones)+2)
+	for z, zone := range c.Zones {
+		if !zone.Up {
 			continue // what may come back there is in what the others lead to
 		}
-		w, unit, err := c.weigh(ctx, seen, z, m, get)
+		o := Option{Choice{Spot, z}, zone.Name, c.toll(v, Choice{Spot, z})}
+		cost, err := c.ride(ctx, seen, z, v, get)
 		if err != nil {
 			return nil, err
 		}
-		wait, demand = math.Min(wait, w.wait*unit+zone.Toll), math.Min(demand, w.onDemand*unit+zone.Toll) // it may go on there
-		if len(c.Zones) == 0 || !zone.Up {
+		o.Cost += cost
+		options = append(options, o)
+		if best < 0 || o.Cost < least {
+			best, least = z, o.Cost
+		}
+	}
+	wait, demand := math.Inf(1), c.OnDemand*(c.Work+c.warm(v, Choice{OnDemand, -1}))/3600 // to the end
+	for z, zone := range zones {
+		if best >= 0 && z != best {
 			continue
 		}
-		cost := w.launch
-		if v.Mode == Spot && z == c.Zone {
-			cost = w.stay
+		w, d, err := c.leave(ctx, seen, z, get)
+		if err != nil {
+			return nil, err
 		}
-		options = append(options, Option{Choice{Spot, z}, zone.Name, cost*unit + c.toll(v, Choice{Spot, z})})
+		wait, demand = math.Min(wait, w+zone.Toll), math.Min(demand, d+zone.Toll)
 	}
-	demand = math.Min(demand, c.OnDemand*(c.Work+c.warm(v, Choice{OnDemand, -1}))/3600) // to the end
 	demand += c.toll(v, Choice{OnDemand, -1})
 	options = append(options, Option{Choice{Idle, -1}, "", wait}, Option{Choice{OnDemand, -1}, "", demand})
 	for i := range options {
