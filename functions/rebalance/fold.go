@@ -236,7 +236,9 @@ func (d *Decider) stopWorkload(name string, to fleet.WorkloadPhase, why string) 
 func (d *Decider) launched(e events.InstanceLaunched) {
 	f := d.state
 	d.refused(e.Refused)
-	d.sold(e.Offer.Pool())
+	if m := f.Machines[e.Machine]; m == nil || !m.Doomed() { // a warning may be heard before the purchase
+		d.sold(e.Offer.Pool())
+	}
 	delete(f.Refusals, blamelessKey(e.Workload))
 	d.closePlan(e.Plan)
 	m := f.Machines[e.Machine]
