@@ -71,6 +71,9 @@ const moveMargin = 0.03
 // waiting and riding are off by less.
 const waitMargin = 0.002
 
+// To give up what runs in order to wait must save this share: having stopped, it shall not be time to go on.
+const stopMargin = 0.01
+
 // Decide weighs spot in each zone, waiting and on-demand. It solves nothing: where a table is cold, it answers by
 // a safe rule and says so. Every answer is under the guard for Left, Work, Delay and Wake.
 func (t *Tables) Decide(c Case) Decision {
@@ -109,8 +112,12 @@ func (t *Tables) decide(ctx context.Context, c Case, get tabled) (Decision, erro
 		return Decision{}, err
 	}
 	pick := options[0]
+	margin := waitMargin
+	if v.Mode != Idle {
+		margin = stopMargin
+	}
 	for _, o := range options { // to wait must gain something: else be done early
-		if pick.Mode == Idle && o.Cost <= pick.Cost*(1+waitMargin) {
+		if pick.Mode == Idle && o.Mode != Idle && o.Cost <= pick.Cost*(1+margin) {
 			pick = o
 		}
 	}
