@@ -127,7 +127,9 @@ rules:
 	}
 	for _, status := range []int{http.StatusForbidden, http.StatusFound, http.StatusBadGateway} {
 		answers = []int{status}
-		b.say(idle("train"))
+		again := idle("train")
+		again.Why = fmt.Sprint(status)
+		b.say(again)
 		b.pass(10 * time.Minute)
 		said := b.said()
 		if last := said[len(said)-1]; !strings.HasPrefix(last, "tell webhook train refused: not sent: 127.0.0.1 ") || !strings.Contains(last, fmt.Sprint(status)) {
@@ -135,7 +137,9 @@ rules:
 		}
 	}
 	srv.Close()
-	b.say(idle("train"))
+	again := idle("train")
+	again.Why = "closed"
+	b.say(again)
 	b.pass(10 * time.Minute)
 	for _, e := range b.events() {
 		doc, err := events.Encode(e)
