@@ -47,6 +47,9 @@ func Sky(name string, b []byte, more More, now time.Time) (Asked, []string, erro
 		s.finish()
 		spec, err := s.file.spec(now)
 		if err == nil {
+			err = spec.Check(now)
+		}
+		if err == nil {
 			return Asked{Spec: spec, Workdir: s.file.Workdir}, s.notes, nil
 		}
 		s.err = err

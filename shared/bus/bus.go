@@ -127,6 +127,15 @@ func StreamOf(k events.Kind) string {
 	return Facts
 }
 
+// Belongs says whether an event may stand where it was found: who may publish what is granted by subject, so an event on
+// another's subject says what its sender may not.
+func Belongs(subject string, e events.Event) error {
+	if own := Subject(e.Fleet, e.Data.Kind(), e.Data.Key()); own != subject {
+		return fmt.Errorf("%s holds an event that belongs to %s", subject, own)
+	}
+	return nil
+}
+
 // Subject is where events are published; fleet and key may be wildcards.
 func Subject(fleet string, k events.Kind, key string) string {
 	s := events.Subject(fleet, k, key)

@@ -336,6 +336,35 @@ func TestAPanicIsAFailureOfItsMessageAlone(t *testing.T) {
 	})
 }
 
+func TestAnEventOnASubjectThatIsNotItsOwnIsNoEvent(t *testing.T) {
+	natstest.Bubble(t, func(t *testing.T, s *embedded.Server) {
+		_, js := natstest.Connect(t, s)
+		h, _ := serve(t, s, fn.New("hear", fn.Hear(func(context.Context, events.MachineHeard) ([]events.Event, error) { return nil, nil }),
+			fn.Hear(func(context.Context, events.PolicySet) ([]events.Event, error) {
+				return nil, errors.New("an agent gave an order")
+			})))
+		own := bus.Subject("f", "machine.heard", "m1") // where m1's user may publish
+		for _, e := range []events.Event{
+			events.New("f", "m1", time.Now(), events.MachineHeard{Machine: "m1"}),
+			events.New("f", "m1", time.Now(), events.MachineHeard{Machine: "m2"}),
+			events.New("f", "m1", time.Now(), events.PolicySet{Halt: "stop all", By: "m1"}),
+			events.New("g", "m1", time.Now(), events.MachineHeard{Machine: "m1"}),
+		} {
+			b, err := events.Encode(e)
+			if err == nil {
+				_, err = js.Publish(t.Context(), own, b)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		time.Sleep(time.Minute)
+		if c := h.Counts(); c.Handled != 1 || c.Dead != 3 || c.Failed != 0 {
+			t.Errorf("%+v, want one handled and three buried unheard", c)
+		}
+	})
+}
+
 func TestAHostGoesOnAfterItsConsumerWasDeleted(t *testing.T) {
 	natstest.Bubble(t, func(t *testing.T, s *embedded.Server) {
 		_, js := natstest.Connect(t, s)

@@ -467,6 +467,9 @@ func (w *worker) read(m jetstream.Msg) (item, error) {
 	w.pending[md.Sequence.Stream] = true
 	it := item{msg: m, md: md, alive: time.Now()}
 	e, err := events.Decode(m.Data())
+	if err == nil {
+		err = bus.Belongs(m.Subject(), e)
+	}
 	if err != nil {
 		it.dead = err
 	}

@@ -138,6 +138,9 @@ type Cloud struct {
 	Provider provider.Provider // in its wrappers; nil: skipped
 	Skipped  string            // why, in one line; ""
 	Lacks    string            // what keeps it from launching; "": nothing
+
+	// Try asks the cloud whether it would sell, and does not buy; nil: the cloud has no such question.
+	Try func(ctx context.Context, want provider.Request) error
 }
 
 // builder opens one cloud. An error that wraps errSkipped is no fault of the settings.
@@ -151,6 +154,7 @@ type made struct {
 	provider.Provider
 	pace  provider.Pace
 	lacks []string
+	try   func(context.Context, provider.Request) error
 }
 
 var errSkipped = errors.New("")
@@ -206,7 +210,7 @@ func Open(ctx context.Context, o Options) ([]Cloud, error) {
 		case err != nil:
 			r.errs = append(r.errs, fmt.Errorf("%s: %w", b.name, err))
 		default:
-			out = append(out, Cloud{Name: b.name, Provider: wrap(m, caps, o), Lacks: strings.Join(m.lacks, ", ")})
+			out = append(out, Cloud{Name: b.name, Provider: wrap(m, caps, o), Lacks: strings.Join(m.lacks, ", "), Try: m.try})
 		}
 	}
 	return out, errors.Join(r.errs...)
@@ -395,7 +399,8 @@ func openAWS(ctx context.Context, r *reader) (made, error) {
 	if len(s.Images) == 0 {
 		lacks = append(lacks, "LOWTIDE_AWS_IMAGE")
 	}
-	return made{Provider: aws.New(s), pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks}, nil
+	adapter := aws.New(s)
+	return made{Provider: adapter, pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks, try: adapter.Try}, nil
 }
 
 func openTencent(_ context.Context, r *reader) (made, error) {

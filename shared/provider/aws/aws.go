@@ -115,36 +115,29 @@ func (a *AWS) Launch(ctx context.Context, want provider.Request) (provider.Machi
 	return m, nil
 }
 
+// Try asks EC2 whether Launch would be let through, without buying: permissions, image, subnet, quota. Nil: it would.
+func (a *AWS) Try(ctx context.Context, want provider.Request) error {
+	r, v, err := a.prepare(ctx, want)
+	if err == nil {
+		v.Set("DryRun", "true")
+		err = a.wire.query(ctx, r.code, "RunInstances", v, nil)
+	}
+	var p *problem
+	if errors.As(err, &p) && p.code == "DryRunOperation" {
+		return nil
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: it took a trial for more than one", provider.ErrUnknown)
+	}
+	return fmt.Errorf("aws: try %s: %w", want.Offer, err)
+}
+
 func (a *AWS) launch(ctx context.Context, want provider.Request) (none provider.Machine, err error) {
+	r, v, err := a.prepare(ctx, want)
+	if err != nil {
+		return none, err
+	}
 	o := want.Offer
-	image := cmp.Or(a.s.Images[o.Region], a.s.Images[""])
-	switch {
-	case !slices.Contains(a.s.Regions, o.Region):
-		return none, fmt.Errorf("%w: region %q is not configured", provider.ErrInvalid, o.Region)
-	case o.Market != fleet.OnDemand && o.Market != fleet.Spot || o.Term > 0:
-		return none, fmt.Errorf("%w: %s capacity cannot be bought by the hour", provider.ErrInvalid, o.Market)
-	case image == "":
-		return none, fmt.Errorf("%w: no image is configured for %s", provider.ErrRefusedHere, o.Region)
-	}
-	script, err := a.s.Boot.Script(want.UserData, bootPrelude)
-	if err != nil {
-		return none, err
-	}
-	if len(script) > 16<<10 {
-		return none, fmt.Errorf("%w: user-data of %d bytes, EC2 takes 16384", provider.ErrInvalid, len(script))
-	}
-	r, err := a.region(ctx, o.Region)
-	if err != nil {
-		return none, err
-	}
-	disks, err := a.disks(ctx, r, image)
-	if err != nil {
-		return none, err
-	}
-	v, err := a.purchase(r, want, image, script, disks)
-	if err != nil {
-		return none, err
-	}
 	var out struct {
 		Instances []instance `xml:"instancesSet>item"`
 	}
@@ -160,6 +153,37 @@ func (a *AWS) launch(ctx context.Context, want provider.Request) (none provider.
 		m.Offer.Price, m.Offer.Hourly = o.Price, o.Hourly
 	}
 	return m, nil
+}
+
+// prepare checks a request and makes the call of it.
+func (a *AWS) prepare(ctx context.Context, want provider.Request) (r *region, v url.Values, err error) {
+	o := want.Offer
+	image := cmp.Or(a.s.Images[o.Region], a.s.Images[""])
+	switch {
+	case !slices.Contains(a.s.Regions, o.Region):
+		return nil, nil, fmt.Errorf("%w: region %q is not configured", provider.ErrInvalid, o.Region)
+	case o.Market != fleet.OnDemand && o.Market != fleet.Spot || o.Term > 0:
+		return nil, nil, fmt.Errorf("%w: %s capacity cannot be bought by the hour", provider.ErrInvalid, o.Market)
+	case image == "":
+		return nil, nil, fmt.Errorf("%w: no image is configured for %s", provider.ErrRefusedHere, o.Region)
+	}
+	script, err := a.s.Boot.Script(want.UserData, bootPrelude)
+	if err != nil {
+		return nil, nil, err
+	}
+	if len(script) > 16<<10 {
+		return nil, nil, fmt.Errorf("%w: user-data of %d bytes, EC2 takes 16384", provider.ErrInvalid, len(script))
+	}
+	r, err = a.region(ctx, o.Region)
+	if err != nil {
+		return nil, nil, err
+	}
+	disks, err := a.disks(ctx, r, image)
+	if err != nil {
+		return nil, nil, err
+	}
+	v, err = a.purchase(r, want, image, script, disks)
+	return r, v, err
 }
 
 // purchase is one RunInstances, a function of plan, offer and settings alone.

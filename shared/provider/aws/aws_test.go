@@ -3,8 +3,10 @@ package aws_test
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"testing"
 	"time"
@@ -51,4 +53,41 @@ func TestAWSKeepsTheContract(t *testing.T) {
 		Secret: []string{awstest.Secret, url.QueryEscape(awstest.Secret), awstest.KeyID},
 		Nobody: "i-00000000000999999",
 	}.Run(t)
+}
+
+func TestATrialSaysWhetherALaunchWouldGoThroughAndBuysNothing(t *testing.T) {
+	cloud, err := fake.Open(awstest.Market())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer cloud.Close()
+	served := httptest.NewServer(awstest.New(cloud, &fake.Knobs{Now: time.Now}))
+	defer served.Close()
+	a := open(served.URL, &http.Client{Transport: guarded{}}, time.Now).(*aws.AWS)
+	all, err := a.Offers(t.Context())
+	if err != nil || len(all) == 0 {
+		t.Fatalf("%d offers, %v", len(all), err)
+	}
+	before := len(cloud.Bill())
+	want := provider.Request{Token: "t", Name: "n", Offer: all[0], Labels: providertest.Labels("p")}
+	if err := a.Try(t.Context(), want); err != nil {
+		t.Error(err)
+	}
+	want.Offer.Region = "mars-1"
+	if err := a.Try(t.Context(), want); !errors.Is(err, provider.ErrInvalid) {
+		t.Errorf("a region that is not configured: %v", err)
+	}
+	if n := len(cloud.Bill()) - before; n != 0 {
+		t.Errorf("%d machines were bought", n)
+	}
+}
+
+// guarded lets through only what the adapter says changes nothing.
+type guarded struct{}
+
+func (guarded) RoundTrip(r *http.Request) (*http.Response, error) {
+	if !aws.Reads(r) {
+		return nil, errors.New("a writing request")
+	}
+	return http.DefaultTransport.RoundTrip(r)
 }

@@ -36,29 +36,38 @@ func Reads(r *http.Request) bool {
 	if t := r.Header.Get("X-Amz-Target"); t != "" {
 		return strings.HasPrefix(t, "AWSPriceListService.Get")
 	}
-	action := Action(r)
+	action, v := form(r)
+	if action == "RunInstances" && v.Get("DryRun") == "true" {
+		return true // EC2's own: it says whether it would, and does not
+	}
 	return strings.HasPrefix(action, "Describe") || strings.HasPrefix(action, "Get")
 }
 
 // Action is the Query API's action of a request; "" if it has none.
 func Action(r *http.Request) string {
+	action, _ := form(r)
+	return action
+}
+
+// form is a request's action and parameters.
+func form(r *http.Request) (string, url.Values) {
 	if r.GetBody == nil {
-		return ""
+		return "", nil
 	}
 	body, err := r.GetBody()
 	if err != nil {
-		return ""
+		return "", nil
 	}
 	defer body.Close()
 	b, err := io.ReadAll(io.LimitReader(body, 1<<20))
 	if err != nil {
-		return ""
+		return "", nil
 	}
 	v, err := url.ParseQuery(string(b))
 	if err != nil {
-		return ""
+		return "", nil
 	}
-	return v.Get("Action")
+	return v.Get("Action"), v
 }
 
 // host is a service's address in a region.

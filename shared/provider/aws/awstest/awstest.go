@@ -144,7 +144,7 @@ var takes = map[string][]string{
 	"TerminateInstances":             {"InstanceId.#"},
 	"CancelSpotInstanceRequests":     {"SpotInstanceRequestId.#"},
 	"RunInstances": {
-		"ImageId", "InstanceType", "MinCount", "MaxCount", "ClientToken", "UserData", "InstanceInitiatedShutdownBehavior", "SubnetId",
+		"DryRun", "ImageId", "InstanceType", "MinCount", "MaxCount", "ClientToken", "UserData", "InstanceInitiatedShutdownBehavior", "SubnetId",
 		"MetadataOptions.HttpTokens", "MetadataOptions.HttpPutResponseHopLimit", "Placement.AvailabilityZone", "SecurityGroupId.#",
 		"IamInstanceProfile.Name", "BlockDeviceMapping.#.DeviceName", "BlockDeviceMapping.#.Ebs.DeleteOnTermination", "BlockDeviceMapping.#.Ebs.VolumeSize",
 		"InstanceMarketOptions.MarketType", "InstanceMarketOptions.SpotOptions.SpotInstanceType",
@@ -480,6 +480,9 @@ func (s *Server) run(region string, v url.Values) (any, error) {
 	}
 	if v.Get("InstanceMarketOptions.MarketType") == "spot" && !s.knobs.Swap {
 		o.Market = fleet.Spot
+	}
+	if v.Get("DryRun") == "true" {
+		return nil, fail{http.StatusPreconditionFailed, "DryRunOperation", "Request would have succeeded, but DryRun flag is set."}
 	}
 	tags := tagsOf(v, "instance")
 	labels := provider.FromTags(tags)
