@@ -186,7 +186,7 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 	}
 	fns = append(fns, tell...)
 	if r.own != nil {
-		fns = append(fns, rules.New(rules.Config{Fleet: r.fleet, Books: bucket("rules"), States: bucket(fleetsBucket), Now: r.clock.Now}, r.own)...)
+		fns = append(fns, rules.New(rules.Config{Fleet: r.fleet, Books: bucket("rules"), States: bucket(fleetsBucket), Market: market, Now: r.clock.Now}, r.own)...)
 	}
 	return fns, firstErr
 }
