@@ -64,6 +64,10 @@ var kinds = func() map[Kind]reflect.Type {
 		ChannelRecovered{},
 		AlertReceived{},
 		RuleFailed{},
+		RuleActed{},
+		WebhookAsked{},
+		WorkloadAsked{},
+		PlanAsked{},
 		PersonActed{},
 	} {
 		m[f.Kind()] = reflect.TypeOf(f)

@@ -1,6 +1,10 @@
 package events
 
-import "time"
+import (
+	"time"
+
+	"lowtide/shared/fleet"
+)
 
 // Facts between lowtide and people: what they decided, what they were told, what they let be done of itself.
 
@@ -114,6 +118,64 @@ func (RuleFailed) Kind() Kind { return "rule.failed" }
 
 // Key is whom it is about.
 func (f RuleFailed) Key() string { return keyOf(f.Rule) }
+
+// RuleActed is the audit of one act of a user's rule, done or refused; what it tells people, too.
+type RuleActed struct {
+	Rule     string `json:"rule"`
+	Act      string `json:"act"`             // notify, webhook, pause, resume, checkpoint, stop, budget, replan, submit, scale
+	About    string `json:"about,omitempty"` // a workload, or whom the fact was about
+	Done     bool   `json:"done"`
+	Result   string `json:"result"`
+	Severity string `json:"severity,omitempty"` // of what people are told: info, warning, critical
+	Lasts    bool   `json:"lasts,omitempty"`    // it is so until the same rule says about the same that it is over
+	Over     bool   `json:"over,omitempty"`     // what lasted is over
+}
+
+// Kind is rule.acted.
+func (RuleActed) Kind() Kind { return "rule.acted" }
+
+// Key is whom it is about.
+func (f RuleActed) Key() string { return keyOf(f.Rule) }
+
+// WebhookAsked asks for one POST to where a user's rule says; the address and its secret are the rule's, and in no fact.
+type WebhookAsked struct {
+	Rule  string `json:"rule"`
+	Step  int    `json:"step"` // which of the rule's acts, from 0; those that end it go on behind those that begin it
+	About string `json:"about,omitempty"`
+	Body  []byte `json:"body"` // a CloudEvents document
+}
+
+// Kind is webhook.asked.
+func (WebhookAsked) Kind() Kind { return "webhook.asked" }
+
+// Key is whom it is about.
+func (f WebhookAsked) Key() string { return keyOf(f.Rule) }
+
+// WorkloadAsked is a workload file that a rule wants run; intake reads it as it reads everybody's.
+type WorkloadAsked struct {
+	Name   string                   `json:"name"`            // in place of the file's
+	File   []byte                   `json:"file"`            // YAML
+	Budget fleet.Maybe[fleet.Money] `json:"budget,omitzero"` // at most this, whatever the file says
+	By     string                   `json:"by"`
+}
+
+// Kind is workload.asked.
+func (WorkloadAsked) Kind() Kind { return "workload.asked" }
+
+// Key is whom it is about.
+func (f WorkloadAsked) Key() string { return keyOf(f.Name) }
+
+// PlanAsked asks the planner to look at a workload again now, whatever it meant to wait for.
+type PlanAsked struct {
+	Workload string `json:"workload"`
+	By       string `json:"by"`
+}
+
+// Kind is plan.asked.
+func (PlanAsked) Kind() Kind { return "plan.asked" }
+
+// Key is whom it is about.
+func (f PlanAsked) Key() string { return keyOf(f.Workload) }
 
 // PersonActed is the audit of one act of a person through chat or a link, done or refused.
 type PersonActed struct {

@@ -221,18 +221,20 @@ func certificates(t testing.TB, dir string) {
 // table is who says what, as the design has it; "-" are those whose programs are not functions on Lambda. A kind that it
 // lacks is nobody's.
 var table = map[events.Kind]string{
-	"clock.ticked": "clock", "price.changed": "prices", "notice.received": "notices",
+	"clock.ticked": "clock notify", "price.changed": "prices", "notice.received": "notices",
 	"instance.interrupted": "notices agent", "instance.at_risk": "notices agent",
-	"workload.submitted": "intake", "workload.changed": "-", "workload.withdrawn": "-", "workload.paused": "-", "workload.resumed": "-",
-	"policy.set":        "census", // the halt when machines of ours are nobody's
-	"workload.accepted": "rebalance", "workload.refused": "rebalance", "plan.proposed": "rebalance", "plan.approved": "-", "plan.rejected": "-",
+	"workload.submitted": "intake", "workload.changed": "chatops rules", "workload.withdrawn": "chatops rules", "workload.paused": "chatops rules", "workload.resumed": "chatops rules",
+	"policy.set":        "census chatops", // census: the halt when machines of ours are nobody's
+	"workload.accepted": "rebalance", "workload.refused": "rebalance intake", "plan.proposed": "rebalance", "plan.approved": "chatops", "plan.rejected": "chatops",
 	"plan.made": "rebalance", "order.given": "rebalance",
 	"instance.launched": "provision", "instance.ended": "provision census", "plan.failed": "provision relay",
 	"machine.heard": "agent", "instance.ready": "agent", "workload.started": "agent", "workload.progressed": "agent", "workload.stopped": "agent",
 	"workload.finished": "agent", "workload.failed": "agent", "checkpoint.saved": "agent", "checkpoint.failed": "agent",
 	"benchmark.finished": "agent", "instance.verified": "verify", "instance.rejected": "verify",
-	"alert.received": "-", "rule.failed": "-", "silence.set": "-", "approval.refused": "-", "person.acted": "-",
-	"channel.failed": "-", "channel.recovered": "-", "checkpoint.asked": "-",
+	"alert.received": "chatops", "silence.set": "chatops", "person.acted": "chatops", "approval.refused": "rebalance",
+	"rule.failed": "rules", "rule.acted": "rules", "webhook.asked": "rules", "workload.asked": "rules",
+	"channel.failed": "notify", "channel.recovered": "notify", "checkpoint.asked": "chatops rules", "plan.asked": "chatops rules",
+	"workload.idle": "usage", "workload.underused": "usage", "workload.busy": "usage", "workload.warned": "rebalance",
 	"instance.found": "census", "instance.lost": "census", "budget.warned": "ledger", "budget.exhausted": "ledger",
 }
 
@@ -240,14 +242,24 @@ var table = map[events.Kind]string{
 var (
 	writers = map[string]string{
 		"fleets": "rebalance", "market": "prices", "offers": "prices", "benchmarks": "verify", "claims": "provision", "census": "census", "ledger": "ledger", "joins": "relay",
+		"usage": "usage", "notify": "notify", "chatops": "chatops", "rules": "rules",
 	}
-	readers = map[string]string{"market": "rebalance", "claims": "census", "fleets": "relay"}
+	readers = map[string]string{"market": "rebalance chatops", "claims": "census", "fleets": "relay chatops rules"}
 )
 
 // question is a subject, and who may publish on it: names with spaces between.
 type question struct {
 	subject string
 	who     string
+}
+
+// later are who may have a kind delivered at a time to come: only ticks, and notify alone of any key, since its channels
+// have names.
+func later(kind events.Kind) string {
+	if kind == "clock.ticked" {
+		return "notify"
+	}
+	return ""
 }
 
 // questions are subjects of every sort.
@@ -260,10 +272,12 @@ func questions() (out []question) {
 		out = append(out,
 			question{bus.Subject(fleetName, kind, key), strings.ReplaceAll(who, "agent", "")}, // an agent's own keys are below
 			question{bus.Subject("another", kind, key), ""},
-			question{"later." + fleetName + "." + string(kind) + "." + key, ""})
+			question{"later." + fleetName + "." + string(kind) + "." + key, later(kind)})
 	}
 	out = append(out,
-		question{"lowtide.main.clock.ticked.wake", "clock rebalance"}, question{"later.main.clock.ticked.wake", "rebalance"},
+		question{"lowtide.main.clock.ticked.wake", "clock rebalance notify"}, question{"later.main.clock.ticked.wake", "rebalance notify"},
+		question{"lowtide.main.clock.ticked.rules", "clock rules notify"}, question{"later.main.clock.ticked.rules", "rules notify"},
+		question{"later.main.clock.ticked.notify-ops", "notify"},
 		question{"lowtide.main.a.kind.of.tomorrow", ""}, question{"telemetry.main.utilisation.measured.m", ""}, question{"elsewhere", ""},
 		question{"$SYS.REQ.SERVER.PING", ""}, question{"_INBOX_rebalance.x", ""})
 	for _, u := range []string{"clock", "notices", "rebalance", "verify"} {
@@ -287,7 +301,7 @@ func questions() (out []question) {
 		}
 		out = append(out, question{"$JS.API.CONSUMER.CREATE." + s + ".mine", ""}, question{"$JS.API.CONSUMER.DELETE." + s + ".rebalance-main", ""})
 	}
-	for _, op := range []string{"CONSUMER.INFO.LOWTIDE.rebalance-main", "CONSUMER.CREATE.LOWTIDE.rebalance-main", "CONSUMER.MSG.NEXT.LOWTIDE.rebalance-main"} {
+	for _, op := range []string{"CONSUMER.INFO.LOWTIDE_TELEMETRY.usage-main", "CONSUMER.MSG.NEXT.LOWTIDE.rules-main", "CONSUMER.MSG.NEXT.LOWTIDE.notify-channels-main", "CONSUMER.INFO.LOWTIDE.rebalance-main", "CONSUMER.CREATE.LOWTIDE.rebalance-main", "CONSUMER.MSG.NEXT.LOWTIDE.rebalance-main"} {
 		out = append(out, question{"$JS.API." + op, "relay"})
 	}
 	return append(out, question{"$JS.ACK.LOWTIDE.rebalance-main.1.1.1.1.0", "relay"}, question{"$JS.ACK.LOWTIDE.mine.1.1.1.1.0", ""})

@@ -316,7 +316,7 @@ func TestEachTargetHasItsOwnDeadLettersAndNoPatience(t *testing.T) {
 
 func TestOnlyWebhooksAreOpenToEverybody(t *testing.T) {
 	s := bring(t, "DryRun=true")
-	want := map[string]string{"NoticesUrl": "NONE", "IntakeUrl": "AWS_IAM"}
+	want := map[string]string{"NoticesUrl": "NONE", "ChatopsUrl": "NONE", "IntakeUrl": "AWS_IAM"}
 	for _, name := range s.of("AWS::Lambda::Url") {
 		if got := fmt.Sprint(at(s.Template.Resources[name].Properties, "AuthType")); got != want[name] {
 			t.Errorf("%s: %s, want %q", name, got, want[name])
@@ -328,14 +328,14 @@ func TestOnlyWebhooksAreOpenToEverybody(t *testing.T) {
 			open[fmt.Sprint(at(p, "FunctionName", "Ref"))]++
 		}
 	}
-	if len(open) != 1 || open["Notices"] != 2 { // AWS wants both InvokeFunctionUrl and InvokeFunction
-		t.Errorf("open to everybody: %v, want notices with two permissions", open)
+	if len(open) != 2 || open["Notices"] != 2 || open["Chatops"] != 2 { // AWS wants both InvokeFunctionUrl and InvokeFunction
+		t.Errorf("open to everybody: %v, want notices and chatops with two permissions each", open)
 	}
 }
 
 func TestSamBuildsEveryFunctionStaticSmallAndForItsArchitecture(t *testing.T) {
 	dir := samBuild(t, "arm64")
-	limits := map[string]int64{"Rebalance": 9, "Notices": 9, "Verify": 9, "Notify": 20}
+	limits := map[string]int64{"Rebalance": 9, "Notices": 9, "Verify": 9, "Usage": 9, "Notify": 20, "Chatops": 20, "Rules": 25}
 	functions := bring(t, "DryRun=true").of("AWS::Lambda::Function")
 	for _, name := range functions {
 		entries, err := os.ReadDir(filepath.Join(dir, name))

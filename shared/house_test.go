@@ -60,6 +60,7 @@ var rules = []struct {
 	{"shared/store", []string{"shared/fleet", "events"}},
 	{"shared/checkpoint", []string{"shared/fleet", "events"}},
 	{"shared/fn", []string{"shared/fleet", "events", "shared/bus", "shared/store"}},
+	{"shared/order", []string{"shared/fleet", "events"}},
 	{"shared", nil},
 	{"benchrunner", []string{"events", "shared/fleet", "shared/gpu/...", "shared/bus"}},
 	{"functions/lowtide", []string{"..."}},
@@ -121,6 +122,8 @@ var homes = map[string][]string{
 	"gonum.org/":                      {"functions/lowtide", "benchrunner"},
 	"github.com/aws/aws-sdk-go-v2":    {"shared/provider/aws", "shared/checkpoint", "shared/fn/lambda", "functions/lowtide/relay", "functions/lowtide/secrets"},
 	"github.com/slack-go/":            {"functions/notify", "functions/chatops"},
+	"cel.dev/":                        {"functions/rules"},
+	"github.com/netresearch/go-cron":  {"functions/rules"},
 }
 
 func TestHeavyModulesStayInTheirHomes(t *testing.T) {

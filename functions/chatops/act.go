@@ -9,6 +9,7 @@ import (
 
 	"lowtide/events"
 	"lowtide/shared/fleet"
+	"lowtide/shared/order"
 	"lowtide/shared/plan"
 	"lowtide/shared/store"
 )
@@ -23,12 +24,12 @@ type result struct {
 func no(text string) result { return result{text: text} }
 
 // act decides on one order of one person, on the fleet as it is.
-func (d *desk) act(ctx context.Context, name string, p *Person, r request, o order) result {
+func (d *desk) act(ctx context.Context, name string, p *Person, r request, o word) result {
 	if p == nil {
 		return no(d.lang("you are not known here; ask whoever runs lowtide to enter you as "+r.via+" "+r.user, "您尚未登记；请让 lowtide 管理员登记您的 "+r.via+" 账号 "+r.user))
 	}
-	if need := verbs[o.verb]; rank[p.Role] < rank[need] {
-		return no(d.lang(fmt.Sprintf("%s needs the role %s; %s is %s", o.verb, need, name, p.Role), fmt.Sprintf("%s 需要角色 %s；%s 是 %s", o.verb, need, name, p.Role)))
+	if r := order.Role(p.Role); !r.May(o.verb) {
+		return d.told(order.Refused(o.verb, name, r))
 	}
 	f, err := d.fleet(ctx)
 	if err != nil {
@@ -43,10 +44,8 @@ func (d *desk) act(ctx context.Context, name string, p *Person, r request, o ord
 	return d.change(f, name, p, o)
 }
 
-var rank = map[string]int{"viewer": 1, "operator": 2, "admin": 3}
-
 // hasty stops a command that the same person gave a moment ago: a slow answer makes people press twice.
-func (d *desk) hasty(ctx context.Context, r request, o order) (result, bool) {
+func (d *desk) hasty(ctx context.Context, r request, o word) (result, bool) {
 	if o.again || o.hash != "" { // a click is bound to its plan, and cannot be done twice
 		return result{}, false
 	}
@@ -59,53 +58,20 @@ func (d *desk) hasty(ctx context.Context, r request, o order) (result, bool) {
 }
 
 // change says the facts of an order that changes something.
-func (d *desk) change(f *fleet.Fleet, name string, p *Person, o order) result {
-	switch o.verb {
-	case "approve", "deny":
+func (d *desk) change(f *fleet.Fleet, name string, p *Person, o word) result {
+	if o.verb == "approve" || o.verb == "deny" {
 		return d.decide(f, name, p, o)
-	case "panic":
-		why := "panic by " + name
-		if o.why != "" {
-			why += ": " + o.why
-		}
-		return yes(d.lang("nothing is bought any more; every workload saves and stops", "已停止一切购买；所有任务保存后停止"), events.PolicySet{Halt: why, Stop: true, By: name})
-	case "go":
-		return yes(d.lang("lowtide buys again; paused workloads wait for resume", "lowtide 恢复购买；暂停的任务等待 resume"), events.PolicySet{By: name})
-	case "silence":
-		until := d.Now().Add(o.wait)
-		return yes(d.lang("silent about "+o.about+" until "+stamp(until), o.about+" 静默至 "+stamp(until)),
-			events.SilenceSet{ID: o.about, Workload: o.about, Until: until, By: name, Why: o.why})
 	}
-	w := f.Workloads[o.about]
-	if w == nil {
-		return no(d.lang(fmt.Sprintf("there is no workload %q; status lists them", o.about), fmt.Sprintf("没有任务 %q；用 status 查看", o.about)))
-	}
-	if w.Phase.Final() {
-		return no(d.lang(fmt.Sprintf("%s is %s: nothing to change any more", o.about, w.Phase), fmt.Sprintf("%s 已是 %s，无法更改", o.about, w.Phase)))
-	}
-	switch o.verb {
-	case "pause":
-		return yes(d.lang(o.about+" saves and stops; nothing is bought for it", o.about+" 保存后停止，不再为其购买"), events.WorkloadPaused{Workload: o.about, By: name})
-	case "resume":
-		return yes(d.lang(o.about+" goes on", o.about+" 继续"), events.WorkloadResumed{Workload: o.about, By: name})
-	case "stop":
-		return yes(d.lang(o.about+" saves, stops and is withdrawn", o.about+" 保存、停止并撤回"), events.WorkloadWithdrawn{Workload: o.about, By: name})
-	case "checkpoint":
-		if w.On == "" {
-			return no(d.lang(o.about+" does not run: there is nothing to save", o.about+" 未在运行，无可保存"))
-		}
-		return yes(d.lang(o.about+" is told to save now", o.about+" 正在保存检查点"), events.CheckpointAsked{Workload: o.about, By: name})
-	case "budget":
-		return yes(d.lang(fmt.Sprintf("the budget of %s is %s from now on", o.about, o.money), fmt.Sprintf("%s 的预算改为 %s", o.about, o.money)),
-			events.WorkloadChanged{Workload: o.about, Budget: fleet.Known(o.money)})
-	}
-	return no(o.verb + " is not known")
+	return d.told(order.Carry(f, order.Order{Verb: o.verb, About: o.about, Money: o.money, Until: d.Now().Add(o.wait), Why: o.why, By: name}))
 }
+
+// told is an answer in the desk's language.
+func (d *desk) told(a order.Answer) result { return result{d.lang(a.EN, a.ZH), a.Facts, a.Done} }
 
 func yes(text string, facts ...events.Fact) result { return result{text, facts, true} }
 
 // decide gives a word on a plan: as it was shown, within its time, within the person's money.
-func (d *desk) decide(f *fleet.Fleet, name string, p *Person, o order) result {
+func (d *desk) decide(f *fleet.Fleet, name string, p *Person, o word) result {
 	pl := f.Plans[o.about]
 	switch {
 	case pl == nil || pl.Action != fleet.Launch:
@@ -158,12 +124,12 @@ func (d *desk) market(ctx context.Context) (m fleet.Markets, err error) {
 const most = 30
 
 // read answers a question.
-func (d *desk) read(ctx context.Context, f *fleet.Fleet, o order) string {
+func (d *desk) read(ctx context.Context, f *fleet.Fleet, o word) string {
 	switch o.verb {
 	case "status":
 		return d.status(f)
 	case "help":
-		return "status · offers · why WORKLOAD · plan · approve PLAN · deny PLAN · pause|resume|checkpoint|stop WORKLOAD · budget WORKLOAD AMOUNT USD · silence WORKLOAD 2h [why] · panic [why] · go"
+		return "status · offers · why WORKLOAD · plan · approve PLAN · deny PLAN · pause|resume|checkpoint|replan|stop WORKLOAD · budget WORKLOAD AMOUNT USD · silence WORKLOAD 2h [why] · panic [why] · go"
 	}
 	m, err := d.market(ctx)
 	if err != nil {

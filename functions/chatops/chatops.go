@@ -8,8 +8,8 @@
 // reason, and no answer or fact holds a secret.
 // It is an http.Handler, and knows no host.
 //
-//	order   text → order            order.go
-//	act     order → facts, answer   act.go
+//	word    text → word            word.go
+//	act     word → facts, answer   act.go
 //	seen    what was taken before   seen.go
 //	slack, feishu, dingtalk, telegram, link, alerts: the doors
 package chatops
@@ -123,7 +123,7 @@ type request struct {
 const patience = 2 * time.Second
 
 // take carries an order out and returns what the person is told. It is done once for each request.
-func (d *desk) take(ctx context.Context, r request, o order) string {
+func (d *desk) take(ctx context.Context, r request, o word) string {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	name, p := d.person(r)

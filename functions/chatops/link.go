@@ -6,6 +6,7 @@ import (
 	"net/url"
 
 	"lowtide/shared/click"
+	"lowtide/shared/order"
 )
 
 // page shows a decision; the form takes it. Previews of links fetch them, so a GET changes nothing.
@@ -41,7 +42,7 @@ func (d *desk) show(w http.ResponseWriter, r *http.Request, _ []byte) {
 		return
 	}
 	name, p := d.person(request{via: "link", user: "link"})
-	if p == nil || rank[p.Role] < rank["operator"] {
+	if p == nil || !order.Role(p.Role).May(o.verb) {
 		d.render(w, http.StatusForbidden, view{Text: d.lang("links decide nothing here", "此处不允许通过链接作决定")})
 		return
 	}

@@ -140,13 +140,8 @@ func Parse(name string, b []byte, now time.Time) (Asked, error) {
 }
 
 func parse(b []byte, now time.Time) (Asked, error) {
-	switch {
-	case len(b) > MaxBytes:
-		return Asked{}, fmt.Errorf("larger than %d bytes; put data into a bucket and name it", MaxBytes)
-	case !utf8.Valid(b):
-		return Asked{}, errors.New("not UTF-8; save the file as UTF-8")
-	case len(bytes.TrimSpace(b)) == 0:
-		return Asked{}, errors.New("empty; it needs at least name, run and work")
+	if err := check(b); err != nil {
+		return Asked{}, err
 	}
 	var f file
 	if err := decode(b, &f); err != nil {
@@ -157,6 +152,19 @@ func parse(b []byte, now time.Time) (Asked, error) {
 		err = s.Check(now)
 	}
 	return Asked{Spec: s, Workdir: f.Workdir, border: f.Border}, err
+}
+
+// check refuses what is no text of ours before any of it is read.
+func check(b []byte) error {
+	switch {
+	case len(b) > MaxBytes:
+		return fmt.Errorf("larger than %d bytes; put data into a bucket and name it", MaxBytes)
+	case !utf8.Valid(b):
+		return errors.New("not UTF-8; save the file as UTF-8")
+	case len(bytes.TrimSpace(b)) == 0:
+		return errors.New("empty; it needs at least name, run and work")
+	}
+	return nil
 }
 
 // decode reads YAML. The library panics on some inputs that fuzzing found; to whoever wrote the file that is one more

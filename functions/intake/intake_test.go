@@ -46,8 +46,10 @@ func TestAWorkloadFileBecomesASpecWithEveryDefaultFilledIn(t *testing.T) {
 		Name: "train-7", Run: []string{"sh", "-c", "python train.py --steps 1000"}, Env: map[string]string{"SEED": "7"},
 		GPUs: 1, Models: []string{"V100"}, Work: 4 * time.Hour, Steps: 1000, Deadline: now.Add(6 * time.Hour),
 		Budget: fleet.Known(fleet.Dollars(20)), SaveEvery: 5 * time.Minute, Autonomy: fleet.Act, WhenIdle: fleet.IdleStop, IdleGrace: 30 * time.Minute,
-		Kit: fleet.Kit{Setup: []string{"sh", "-e", "-c", "pip install -r requirements.txt\n./build\n"}, Secrets: map[string]fleet.Secret{"HF_TOKEN": "env:HF_TOKEN", "DB": "aws-sm:prod/db#password"},
-			Image: "example.org/train:1", Verify: []string{"sh", "-e", "-c", `python -c "import torch"`}, Data: fleet.Data{URL: "s3://team/imagenet/", Bytes: 1_500_000_000_000}},
+		Kit: fleet.Kit{
+			Setup: []string{"sh", "-e", "-c", "pip install -r requirements.txt\n./build\n"}, Secrets: map[string]fleet.Secret{"HF_TOKEN": "env:HF_TOKEN", "DB": "aws-sm:prod/db#password"},
+			Image: "example.org/train:1", Verify: []string{"sh", "-e", "-c", `python -c "import torch"`}, Data: fleet.Data{URL: "s3://team/imagenet/", Bytes: 1_500_000_000_000},
+		},
 	}
 	if got.Workdir != "src" {
 		t.Errorf("workdir: got %q", got.Workdir)

@@ -97,6 +97,7 @@ func root() *cobra.Command {
 		simulate.Command(),
 		cloudCommand(),
 		offersCommand(),
+		trialCommand(),
 		relayCommand(),
 		natsCommand(),
 		checkpointsCommand(),
@@ -104,6 +105,7 @@ func root() *cobra.Command {
 		approveCommand(),
 		denyCommand(),
 		notifyCommand(),
+		rulesCommand(),
 	} {
 		cmd.AddCommand(c)
 	}

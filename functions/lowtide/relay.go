@@ -20,6 +20,7 @@ import (
 	"lowtide/functions/lowtide/admission"
 	"lowtide/functions/lowtide/nats/accounts"
 	"lowtide/functions/lowtide/relay"
+	"lowtide/functions/rules"
 	"lowtide/shared/bus"
 	"lowtide/shared/fn"
 	"lowtide/shared/store"
@@ -29,7 +30,7 @@ type relayFlags struct {
 	nats, creds, ca, inbox            string
 	fleet, prefix, region, metrics    string
 	door, doorKeys, doorCert, doorKey string
-	install                           string
+	install, rules                    string
 	accounts, targets                 []string
 	concurrency                       map[string]int
 	grace                             time.Duration
@@ -64,6 +65,7 @@ func relayCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.doorCert, "door-cert", "", "the door's certificate in PEM")
 	cmd.Flags().StringVar(&f.doorKey, "door-key", "", "and its key")
 	cmd.Flags().StringVar(&f.install, "install", os.Getenv("LOWTIDE_INSTALL"), "the installation's id, for the door (LOWTIDE_INSTALL)")
+	cmd.Flags().StringVar(&f.rules, "rules", os.Getenv("LOWTIDE_RULES_FILE"), "the rules file that the function rules has: what it hears is handed on; empty: none (LOWTIDE_RULES_FILE)")
 	cmd.Flags().DurationVar(&f.grace, "grace", 25*time.Second, "how long invocations in flight may go on after a stop")
 	return cmd
 }
@@ -109,7 +111,14 @@ func serveRelay(ctx context.Context, f relayFlags) error {
 	if err != nil {
 		return usage(err)
 	}
-	routes, err := relay.Routes(f.fleet, f.accounts)
+	var own *rules.Set
+	if f.rules != "" {
+		// What rules hear is all that is asked of them here: their secrets are the function's.
+		if own, err = readRulesAs(f.rules, func(string) (string, bool) { return "not-known-here", true }); err != nil {
+			return err
+		}
+	}
+	routes, err := relay.Routes(f.fleet, f.accounts, own)
 	if err != nil {
 		return usage(err)
 	}

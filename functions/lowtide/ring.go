@@ -12,6 +12,7 @@ import (
 
 	"lowtide/events"
 	"lowtide/functions/census"
+	"lowtide/functions/intake"
 	"lowtide/functions/ledger"
 	embedded "lowtide/functions/lowtide/nats"
 	"lowtide/functions/notify"
@@ -19,6 +20,7 @@ import (
 	"lowtide/functions/prices"
 	"lowtide/functions/provision"
 	"lowtide/functions/rebalance"
+	"lowtide/functions/rules"
 	idle "lowtide/functions/usage"
 	"lowtide/functions/verify"
 	"lowtide/shared/bus"
@@ -47,6 +49,7 @@ type ring struct {
 	tables  *pool.Tables
 	ask     rebalance.Approval
 	told    settings.Settings // whom to tell what
+	own     *rules.Set        // users' automations; nil: none
 	server  *embedded.Server
 	nc      *nats.Conn
 	js      jetstream.JetStream
@@ -62,13 +65,14 @@ type ringOptions struct {
 	clock   fn.Clock
 	policy  plan.Policy
 	told    settings.Settings
+	own     *rules.Set
 	ask     rebalance.Approval
 	durable bool // every message is on disk before it is acknowledged
 }
 
 // startRing starts NATS and the streams.
 func startRing(ctx context.Context, o ringOptions) (r *ring, err error) {
-	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told, ask: o.ask}
+	r = &ring{fleet: o.fleet, install: o.install, clock: o.clock, policy: o.policy, told: o.told, own: o.own, ask: o.ask}
 	door := door{}
 	if o.durable {
 		r.era = rebalance.NewEra()
@@ -172,6 +176,7 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 			Fleet: r.fleet, Install: r.install, Era: r.era, States: bucket(fleetsBucket), Market: market, Policy: r.policy, Approval: r.ask, Tables: r.plans(), Batch: 128,
 		}).Function(),
 		ledger.New(r.fleet, bucket("ledger")),
+		intake.Function(),
 	}, each...)
 	tell, err := notify.New(notify.Config{
 		Fleet: r.fleet, Books: bucket("notify"), Places: r.told.Places, Words: r.told.Words, Links: r.told.Links, Now: r.clock.Now, Real: r.clock.Real,
@@ -179,7 +184,11 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 	if err != nil {
 		return nil, err
 	}
-	return append(fns, tell...), firstErr
+	fns = append(fns, tell...)
+	if r.own != nil {
+		fns = append(fns, rules.New(rules.Config{Fleet: r.fleet, Books: bucket("rules"), States: bucket(fleetsBucket), Now: r.clock.Now}, r.own)...)
+	}
+	return fns, firstErr
 }
 
 // tick says clock.ticked at once, so that nobody waits for the first prices, and then until ctx ends.

@@ -43,7 +43,7 @@ var demoPolicy = plan.Policy{
 type runFlags struct {
 	data, state, cloud string
 	notify, bucket     string
-	chatops            string
+	chatops, rules     string
 	ask                askFlags
 	speed              float64
 	limit, lease       time.Duration
@@ -100,6 +100,7 @@ func runCommand() *cobra.Command {
 	cmd.Flags().BoolVar(&f.dry, "dry-run", false, "with --clouds: read real prices, plan, and buy nothing")
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
 	cmd.Flags().StringVar(&f.chatops, "chatops", os.Getenv("LOWTIDE_CHATOPS"), "file that says who may command and approve from chat, and where to listen; empty: chatops.yaml in --state, if it is there")
+	cmd.Flags().StringVar(&f.rules, "rules", os.Getenv("LOWTIDE_RULES"), "file with your own automations (lowtide rules); empty: rules.yaml in --state, if it is there")
 	f.ask.on(cmd)
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with a new --state (an old one keeps its own)")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
@@ -286,6 +287,10 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	if err != nil {
 		return nil, err
 	}
+	own, err := f.automations()
+	if err != nil {
+		return nil, err
+	}
 	ask, err := f.ask.approval()
 	if err != nil {
 		return nil, usage(err)
@@ -293,7 +298,7 @@ func begin(ctx context.Context, dir string, f runFlags, p place) (_ *deck, err e
 	policy := demoPolicy
 	policy.Lease = f.lease
 	policy.Silence = max(policy.Silence, time.Duration(float64(leastSilence)*max(p.clock.Speed, 1)))
-	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, ask: ask, durable: f.state != ""}); err != nil {
+	if d.ring, err = startRing(ctx, ringOptions{dir: dir, fleet: "local", install: install, clock: p.clock, policy: policy, told: told, own: own, ask: ask, durable: f.state != ""}); err != nil {
 		return nil, err
 	}
 	key, err := checkpointKey(dir)

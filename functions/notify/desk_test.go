@@ -336,3 +336,26 @@ func TestNoSecretIsInAnyFactOrStoredValue(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatARuleHasToTellIsNewsOrAStateThatEnds(t *testing.T) {
+	var s *notifytest.Slack
+	d := newDesk(t, 1, one(t, &s, notify.Route{}))
+	d.say(
+		events.RuleActed{Rule: "a", Act: "notify", About: "train", Done: true, Severity: "info", Result: "a checkpoint at last"},
+		events.RuleActed{Rule: "b", Act: "notify", About: "train", Done: true, Severity: "critical", Result: "12 USD/h", Lasts: true},
+		events.RuleActed{Rule: "c", Act: "pause", About: "train", Done: true, Result: "train saves and stops"},
+		events.RuleActed{Rule: "d", Act: "webhook", About: "train", Result: "not sent: example.org refuses it with 403"},
+		events.RuleActed{Rule: "b", Act: "notify", About: "other", Done: true, Over: true, Severity: "critical", Result: "over"}, // nobody was told that it began
+	)
+	d.pass(time.Minute)
+	want := []string{"12 USD/h", "a checkpoint at last", "webhook: not sent: example.org refuses it with 403"}
+	if got := titles(&s.Board); len(got) != 3 || !strings.Contains(got[0], want[0]) || !strings.Contains(strings.Join(got, "\n"), want[1]) || !strings.Contains(strings.Join(got, "\n"), want[2]) {
+		t.Fatalf("told %q, want %q", got, want)
+	}
+	d.say(events.RuleActed{Rule: "b", Act: "notify", About: "train", Done: true, Over: true, Severity: "critical", Result: "over"})
+	d.pass(time.Minute)
+	m := s.Messages()
+	if len(m) != 3 || !strings.Contains(m[0].Title, "Over: 12 USD/h") || !strings.Contains(m[0].Text, "Rule b") {
+		t.Errorf("after its end: %+v", m)
+	}
+}

@@ -23,7 +23,7 @@ var hears = []events.Kind{
 	"instance.interrupted", "instance.launched", "instance.verified", "instance.rejected", "instance.ended", "instance.lost",
 	"plan.proposed", "plan.approved", "plan.rejected", "plan.made", "plan.failed", "approval.refused",
 	"budget.warned", "budget.exhausted", "policy.set", "silence.set", "channel.failed", "channel.recovered",
-	"alert.received", "rule.failed",
+	"alert.received", "rule.failed", "rule.acted",
 }
 
 // Read returns a fleet's book; an empty one if nothing was ever written.
@@ -223,6 +223,8 @@ func (b *Book) hear(e events.Event) {
 	case events.RuleFailed:
 		i = b.note("rule", "rule/"+f.Rule, Warning, Note{Name: f.Rule, Text: f.Why}, false)
 		b.done(i)
+	case events.RuleActed:
+		i = b.ruled(f)
 	}
 	if i != nil {
 		i.Dry = i.Dry || e.Dry
@@ -727,6 +729,34 @@ func (b *Book) alert(f events.AlertReceived) *Incident {
 		return nil
 	}
 	return b.note("alert", key, sev, Note{Name: f.Name, Text: cmp.Or(f.Annotations["summary"], f.Annotations["description"], f.Name), By: f.From}, !f.Firing)
+}
+
+// How a rule's words stand in a Note's By: news, or a state that lasts.
+const (
+	byRule  = "rule"
+	byState = "state"
+)
+
+// ruled is what a user's rule has to tell, and what it could not do.
+func (b *Book) ruled(f events.RuleActed) *Incident {
+	key := "rule/" + f.Rule + "/" + f.About
+	sev, err := ParseSeverity(f.Severity)
+	switch old := b.newest(key); {
+	case f.Act == "notify" && f.Over:
+		if old == nil || !old.Closed.IsZero() {
+			return nil
+		}
+		return b.note("rule", key, old.Severity, *old.Note, true)
+	case f.Act == "notify" && err == nil:
+		by := byRule
+		if f.Lasts {
+			by = byState
+		}
+		return b.note("rule", key, sev, Note{Name: f.Rule, Text: f.Result, By: by}, !f.Lasts)
+	case !f.Done && (f.Act == "webhook" || f.Act == "schedule"):
+		return b.note("rule", key+"/"+f.Act, Warning, Note{Name: f.Rule, Text: f.Act + ": " + f.Result, By: byRule}, true)
+	}
+	return nil
 }
 
 // note opens, changes or closes news in words.

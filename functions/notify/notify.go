@@ -19,8 +19,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
+	"lowtide/events"
 	"lowtide/shared/fn"
 	"lowtide/shared/store"
 )
@@ -157,6 +160,30 @@ func New(cfg Config) ([]fn.Function, error) {
 		fns = append(fns, newSender(cfg, p, books).function())
 	}
 	return fns, nil
+}
+
+// Two makes the same of two functions, for hosts where one for each channel is too many: the fold, and one that serves all
+// channels side by side. There a platform that hangs holds up the others' next look for as long as one send may take.
+func Two(cfg Config) (fold, channels fn.Function, err error) {
+	names := make([]fn.Function, 0, len(cfg.Places))
+	if all, err := New(cfg); err != nil {
+		return fold, channels, err
+	} else if len(all) > 0 {
+		fold, names = all[0], all[1:]
+	} else {
+		fold = (&keeper{cfg: cfg}).function()
+	}
+	channels = fn.Fold("notify-channels", 64, []events.Kind{"clock.ticked"}, func(ctx context.Context, batch []fn.Delivery) ([]events.Event, error) {
+		said, errs := make([][]events.Event, len(names)), make([]error, len(names))
+		var all sync.WaitGroup
+		for i, f := range names {
+			all.Go(func() { said[i], errs[i] = f.Handle(ctx, batch) })
+		}
+		all.Wait()
+		return slices.Concat(said...), errors.Join(errs...) // where one has failed all look again: what is shown is shown
+	})
+	channels.Slow = callTime + 2*sendTime
+	return fold, channels, nil
 }
 
 // Kinds are the kinds of incidents, as routes and silences name them.

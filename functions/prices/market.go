@@ -120,10 +120,17 @@ func off(price, other float64) bool {
 
 // compare finds the regions whose offers are not what was last said, stores their offers and notes what to say.
 func (p *prices) compare(ctx context.Context, b *Book, now time.Time) ([]string, error) {
-	regions := map[string][]fleet.Offer{}
+	count, regions := map[string]int{}, map[string][]fleet.Offer{}
+	for _, o := range b.Offers {
+		count[o.Cloud+"/"+o.Region]++
+	}
 	for _, pool := range fleet.Sorted(b.Offers) {
 		o := b.Offers[pool]
-		regions[o.Cloud+"/"+o.Region] = append(regions[o.Cloud+"/"+o.Region], o)
+		r := o.Cloud + "/" + o.Region
+		if regions[r] == nil {
+			regions[r] = make([]fleet.Offer, 0, count[r]) // they are large, and many
+		}
+		regions[r] = append(regions[r], o)
 	}
 	for r := range b.Said {
 		if _, ok := regions[r]; !ok {

@@ -279,6 +279,9 @@ func (b *Book) markets(now time.Time) fleet.Markets {
 			m.AsOf = at
 		}
 	}
+	if len(b.Offers) > 0 {
+		m.Offers = make([]fleet.Offer, 0, len(b.Offers)) // they are large, and many
+	}
 	for _, pool := range fleet.Sorted(b.Offers) {
 		o := b.Offers[pool]
 		if o.Term > 0 {

@@ -54,7 +54,7 @@ type Config struct {
 var hears = []events.Kind{
 	"clock.ticked", "price.changed", "instance.interrupted", "instance.at_risk",
 	"workload.submitted", "workload.changed", "workload.withdrawn", "workload.paused", "workload.resumed", "policy.set",
-	"plan.approved", "plan.rejected", "checkpoint.asked", "plan.failed", "instance.launched", "instance.ended", "instance.found", "instance.lost",
+	"plan.approved", "plan.rejected", "plan.asked", "checkpoint.asked", "plan.failed", "instance.launched", "instance.ended", "instance.found", "instance.lost",
 	"machine.heard", "instance.ready", "workload.started", "workload.progressed", "workload.stopped", "workload.finished",
 	"workload.failed", "checkpoint.saved", "checkpoint.failed", "instance.verified", "instance.rejected",
 	"workload.idle", "workload.underused", "workload.busy", "workload.kept",

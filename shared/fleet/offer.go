@@ -32,15 +32,16 @@ type Offer struct {
 
 	Certified string `json:"certified,omitempty"` // what its cloud is certified for, as the price book says; words with commas between
 
-	Price  Price          `json:"price"`           // as the cloud quotes it
-	Hourly Maybe[Money]   `json:"hourly,omitzero"` // what this account pays, in USD per instance-hour; unknown is never planned on
-	Term   time.Duration  `json:"term,omitempty"`  // must be paid for so long, used or not; 0: by the hour. Never planned on.
-	Quoted time.Time      `json:"quoted,omitzero"` // when the price was set down, where it is older than the answer it came in
-	Egress Maybe[Money]   `json:"egress,omitzero"` // a GB out to the internet
-	Disk   Maybe[Money]   `json:"disk,omitzero"`   // a GB-month of disk beyond what the price includes
-	Stock  Maybe[int]     `json:"stock,omitzero"`  // machines to be had now; unknown is tried
-	Speed  Maybe[float64] `json:"speed,omitzero"`  // work per hour against the workload's reference machine; unknown counts as 1
-	Hazard Maybe[float64] `json:"hazard,omitzero"` // measured interruptions per hour
+	Price  Price          `json:"price"`            // as the cloud quotes it
+	Hourly Maybe[Money]   `json:"hourly,omitzero"`  // what this account pays, in USD per instance-hour; unknown is never planned on
+	Floats bool           `json:"floats,omitempty"` // what runs pays the pool's present price, not that of its launch
+	Term   time.Duration  `json:"term,omitempty"`   // must be paid for so long, used or not; 0: by the hour. Never planned on.
+	Quoted time.Time      `json:"quoted,omitzero"`  // when the price was set down, where it is older than the answer it came in
+	Egress Maybe[Money]   `json:"egress,omitzero"`  // a GB out to the internet
+	Disk   Maybe[Money]   `json:"disk,omitzero"`    // a GB-month of disk beyond what the price includes
+	Stock  Maybe[int]     `json:"stock,omitzero"`   // machines to be had now; unknown is tried
+	Speed  Maybe[float64] `json:"speed,omitzero"`   // work per hour against the workload's reference machine; unknown counts as 1
+	Hazard Maybe[float64] `json:"hazard,omitzero"`  // measured interruptions per hour
 
 	Notice      time.Duration `json:"notice,omitempty"`      // promised warning before the end; 0 is none
 	Marketplace bool          `json:"marketplace,omitempty"` // strangers' machines: never start before the benchmark

@@ -174,7 +174,7 @@ func (s situation) hold(p Policy, m around, d pool.Decision, v *verdict) {
 	}
 	there := slices.IndexFunc(d.Options, func(o pool.Option) bool { return o.Choice == d.Choice })
 	gain := d.Options[stays].Cost - d.Options[there].Cost
-	why, pays := s.pays(p, gain, m.places[0].zone.Price, m.places[v.to].zone.Price)
+	why, pays := s.pays(p, gain, m.places[0].zone.Price, m.places[v.to].zone.Price, s.transfer(m.places[v.to].offer))
 	if pays {
 		v.why += "; " + why
 		return
@@ -194,7 +194,11 @@ func (s situation) weighed(p Policy, m around) pool.Case {
 	dearest := 0.0
 	for i := range m.places {
 		c.Zones = append(c.Zones, m.places[i].zone)
+		c.Zones[i].Toll = s.transfer(m.places[i].offer).Or(0)
 		dearest = max(dearest, m.places[i].zone.Price)
+	}
+	if len(m.sure) > 0 {
+		c.Toll = s.transfer(m.sure[0]).Or(0)
 	}
 	if c.OnDemand <= 0 { // nothing to fall back on: as good as unaffordable
 		c.OnDemand = 4 * max(dearest, 1)
@@ -254,7 +258,8 @@ type way struct {
 	verdict
 	Option
 	cost  float64
-	usual float64 // what spot usually costs: the same pool, or for on-demand the cheapest; +Inf: none is sold
+	carry fleet.Maybe[float64] // of cost, to get there
+	usual float64              // what spot usually costs: the same pool, or for on-demand the cheapest; +Inf: none is sold
 }
 
 // bestEffort takes the cheapest useful hour of all markets. While that is dearer by more than a quarter than the same
@@ -275,7 +280,7 @@ func (s situation) bestEffort(p Policy, m around) verdict {
 		if here <= 0 || !s.settled(p) {
 			return finish(stay, here)
 		}
-		why, pays := s.pays(p, ways[here].cost-ways[0].cost, ways[here].Hourly, ways[0].Hourly)
+		why, pays := s.pays(p, ways[here].cost-ways[0].cost, ways[here].Hourly, ways[0].Hourly, ways[0].carry)
 		if !pays {
 			stay.why += "; " + why
 			return finish(stay, here)
@@ -315,15 +320,18 @@ func (s situation) ways(m around) (ways []way) {
 		if x.zone.Up {
 			o := Option{What: x.zone.Name, Hourly: x.zone.Price}
 			o.Since, o.Lost = x.known()
-			ways = append(ways, way{verdict{mode: pool.Spot, to: i, stay: rides}, o, x.expected(work, delay, warm), usual})
+			carry := s.transfer(x.offer)
+			ways = append(ways, way{verdict{mode: pool.Spot, to: i, stay: rides}, o, x.expected(work, delay, warm) + carry.Or(0), carry, usual})
 		}
 	}
 	if rides := s.mode == pool.OnDemand; rides || len(m.sure) > 0 {
-		warm := s.start
+		warm, carry := s.start, fleet.Known(0.0)
 		if rides {
 			warm = s.warm
+		} else {
+			carry = s.transfer(m.sure[0])
 		}
-		ways = append(ways, way{verdict{mode: pool.OnDemand, stay: rides}, Option{What: onDemand, Hourly: m.fallback}, m.fallback * (work + warm).Hours(), least})
+		ways = append(ways, way{verdict{mode: pool.OnDemand, stay: rides}, Option{What: onDemand, Hourly: m.fallback}, m.fallback*(work+warm).Hours() + carry.Or(0), carry, least})
 	}
 	for i := range ways {
 		ways[i].Expected = finite(ways[i].cost)
@@ -341,14 +349,14 @@ func finite(cost float64) fleet.Maybe[float64] {
 }
 
 // pays says whether a move from one running machine to another is worth what it costs once, with the policy's margin.
-// gain is what is expected to be saved until the work is done, the new start already taken off.
-func (s situation) pays(p Policy, gain, was, is float64) (string, bool) {
-	once := (was + is) * s.start.Hours() // both machines bill while the new one starts
-	saved := gain + is*s.start.Hours()
+// gain is what is expected to be saved until the work is done, the new start and the transfer already taken off.
+func (s situation) pays(p Policy, gain, was, is float64, carry fleet.Maybe[float64]) (string, bool) {
+	once := (was+is)*s.start.Hours() + carry.Or(0) // both machines bill while the new one starts
+	saved := gain + is*s.start.Hours() + carry.Or(0)
 	if saved < p.Margin*once {
-		return fmt.Sprintf("a move would save %s and cost %s once, less than %g times that", dollars(max(saved, 0)), dollars(once), p.Margin), false
+		return fmt.Sprintf("a move would save %s and cost %s once%s, less than %g times that", dollars(max(saved, 0)), dollars(once), carried(carry), p.Margin), false
 	}
-	text := fmt.Sprintf("%.4f instead of %.4f USD/h saves %s over %s; the move costs %s", is, was, dollars(saved), short(s.left), dollars(once))
+	text := fmt.Sprintf("%.4f instead of %.4f USD/h saves %s over %s; the move costs %s%s", is, was, dollars(saved), short(s.left), dollars(once), carried(carry))
 	if was > is {
 		text += ", paid back in " + short(time.Duration(once/(was-is)*float64(time.Hour)))
 	}
@@ -362,7 +370,7 @@ const (
 
 // told puts the options of the tables into words and numbers.
 func (m around) told(options []pool.Option, chosen pool.Choice) []Option {
-	var out []Option
+	out := make([]Option, 0, len(options))
 	for _, o := range options {
 		t := Option{What: onDemand, Hourly: m.fallback}
 		switch o.Mode {

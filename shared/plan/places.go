@@ -27,7 +27,7 @@ const (
 // places are the spot pools worth weighing for a workload: the one that carries it, the best of those to be had, and
 // the cheapest of those that are not, which waiting is for. The best come first; speed is the fall-back's.
 func (b *Book) places(f *fleet.Fleet, s *situation, speed float64) []place {
-	var out, down []place
+	out, down := make([]place, 0, rides+hopes), make([]place, 0, hopes)
 	own, most := "", rides
 	if s.mode == pool.Spot {
 		own = s.act.Offer.Pool()
@@ -100,13 +100,13 @@ func (x place) at(speed float64) place {
 }
 
 // riding is the pool that carries the workload: as old as the machine at least, and at the price it was bought for, or
-// the pool's now where that is lower. What is left would be bought again at once otherwise.
+// the pool's now where the cloud charges that or it is lower: what is left for it would be bought again at once.
 func (b *Book) riding(s *situation, speed float64) place {
 	o := s.act.Offer
 	hourly, _ := o.PerHour()
 	cost, name := hourly/o.Speed.Or(1), o.Pool()
-	if now, sold := b.spot[name]; sold {
-		cost = min(cost, now)
+	if now, sold := b.spot[name]; sold && (o.Floats || now < cost) {
+		cost = now
 	}
 	x := b.place(&o, name, cost, s.now).at(speed)
 	age := x.zone.Age

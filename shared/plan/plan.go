@@ -142,7 +142,11 @@ func Decide(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, 
 	default:
 		d.Plan = s.launch(f, p, m.sure, v, m.spotOffers(s.mode, 0))
 	}
-	if len(d.Plan.Offers) == 0 {
+	if len(d.Plan.Offers) > 0 {
+		if _, priced := s.transfer(d.Plan.Offers[0]).Get(); !priced {
+			d.Reason, d.Plan.Score.Reason = d.Reason+unpriced, d.Plan.Score.Reason+unpriced
+		}
+	} else {
 		d.Plan = fleet.Plan{}
 		d.Reason += "; but nothing is on offer"
 		d.Review = now.Add(min(p.Wake, time.Minute))
@@ -262,7 +266,7 @@ func (s situation) launch(f *fleet.Fleet, p Policy, offers []fleet.Offer, v verd
 	if on := f.Machines[s.w.On]; on != nil {
 		pl.Score.HourlyNow = on.Offer.Hourly.Or(fleet.Money{})
 		if was, is := pl.Score.HourlyNow.Float(), pl.Score.Hourly.Float(); is < was {
-			once := (was + is) * s.start.Hours() // both machines bill while the new one starts
+			once := (was+is)*s.start.Hours() + s.transfer(o).Or(0) // both machines bill while the new one starts
 			pl.Score.OneOff = fleet.Dollars(once)
 			pl.Score.Payback = time.Duration(once / (was - is) * float64(time.Hour))
 		}

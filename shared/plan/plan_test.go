@@ -61,6 +61,21 @@ func (d *desk) runs(o fleet.Offer, step int64) *fleet.Instance {
 	return m
 }
 
+// leaves is a machine at 3 USD an hour, with a checkpoint of tens of gigabytes at 0.1 USD each, where spot at 0.5 is
+// to be had in another region; the work is some hours.
+func (d *desk) leaves(hours int64, gigabytes int64) *fleet.Offer {
+	m := d.runs(offer("z1", fleet.Spot, 1.9), 1000-hours*1000/10)
+	d.job.Spec.Work, d.job.Spec.Deadline = 10*time.Hour, d.now.Add(14*time.Hour)
+	m.Offer.Egress = fleet.Known(fleet.Dollars(0.1))
+	d.job.Saved.Bytes = gigabytes * 1e9
+	there := d.sells("z2", 0.5, 0.5, true, 24*time.Hour)
+	past := d.pools[there.Pool()]
+	there.Region = "r2"
+	d.pools[there.Pool()] = past
+	d.offers = []fleet.Offer{d.offers[0], there}
+	return &m.Offer
+}
+
 func (d *desk) decide() plan.Decision {
 	var by plan.Oracle = pool.Solving{Tables: pool.NewTables(64 << 20)}
 	if d.cold {
@@ -117,6 +132,19 @@ func TestWithADeadline(t *testing.T) {
 		"spot bought dear is not bought anew where it has become cheaper": {func(d *desk) {
 			d.runs(offer("z1", fleet.Spot, 2.8), 300)
 		}, "nothing", "fake/z1 is expected"},
+		"spot that pays the present price is left when that rises": {func(d *desk) {
+			d.runs(d.offers[1], 300).Offer.Floats = true
+			d.offers[1] = d.sells("z1", 2.5, 1, true, 24*time.Hour)
+			d.offers = append(d.offers, d.sells("z2", 1, 1, true, 24*time.Hour))
+		}, "spot z2", "paid back in"},
+		"spot that keeps its price stays": {func(d *desk) {
+			d.runs(d.offers[1], 300)
+			d.offers[1] = d.sells("z1", 2.5, 1, true, 24*time.Hour)
+			d.offers = append(d.offers, d.sells("z2", 1, 1, true, 24*time.Hour))
+		}, "nothing", "fake/z1 is expected"},
+		"a transfer is paid out of what a move saves": {func(d *desk) { d.leaves(5, 20) }, "spot z2", "2.00 USD of it for the transfer"},
+		"a dear one is not paid":                      {func(d *desk) { d.leaves(5, 60) }, "nothing", ""},
+		"of what is not priced it is said":            {func(d *desk) { d.leaves(5, 60).Egress = fleet.Maybe[fleet.Money]{} }, "spot z2", "; transfer not priced"},
 		"within the minimum stay nothing moves": {func(d *desk) {
 			d.runs(d.offers[1], 300).ReadyAt = d.now.Add(-5 * time.Minute)
 			d.offers = append(d.offers, d.sells("z2", 0.4, 0.4, true, 24*time.Hour))

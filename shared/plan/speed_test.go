@@ -144,6 +144,7 @@ func BenchmarkReplan(b *testing.B) {
 			slices.Sort(plans)
 			b.ReportMetric(ms(notices[len(notices)/2]), "notice-p50-ms")
 			b.ReportMetric(ms(notices[len(notices)*99/100]), "notice-p99-ms")
+			b.ReportMetric(ms(plans[0]), "full-min-ms")
 			b.ReportMetric(ms(plans[len(plans)/2]), "full-p50-ms")
 			b.ReportMetric(ms(plans[len(plans)-1]), "full-max-ms")
 			b.ReportMetric(100*float64(warm.cold)/float64(warm.asked), "cold-%")

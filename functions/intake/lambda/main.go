@@ -1,4 +1,5 @@
-// Command lambda is intake on AWS: whoever may invoke its URL (AWS_IAM) posts a workload file to it.
+// Command lambda is intake on AWS: whoever may invoke its URL (AWS_IAM) posts a workload file to it, and the relay hands it
+// the files that rules ask for.
 package main
 
 import (
@@ -14,7 +15,7 @@ import (
 
 func main() {
 	lambda.Main("intake", func(_ context.Context, h *lambda.Host) (lambda.Handlers, error) {
-		return lambda.Handlers{URL: func(_ context.Context, r lambda.Request) (lambda.Response, []events.Event, error) {
+		return lambda.Handlers{Function: intake.Function(), URL: func(_ context.Context, r lambda.Request) (lambda.Response, []events.Event, error) {
 			if r.Method != http.MethodPost {
 				return lambda.Response{Status: http.StatusMethodNotAllowed, Body: "post a workload file\n"}, nil, nil
 			}

@@ -139,6 +139,26 @@ func (e *Server) URL() string {
 // Token is what a client must show; "" if anybody in the process may come.
 func (e *Server) Token() string { return e.opts.Token }
 
+// RTT is how long a client's answer takes, as the server measures it every now and then, by the client's name; false while
+// it is not connected, or was not measured yet.
+func (e *Server) RTT(client string) (time.Duration, bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.running == nil {
+		return 0, false
+	}
+	all, err := e.running.Connz(&server.ConnzOptions{Limit: 4096})
+	if err != nil {
+		return 0, false
+	}
+	for _, c := range all.Conns {
+		if d, err := time.ParseDuration(c.RTT); c.Name == client && err == nil {
+			return d, d > 0
+		}
+	}
+	return 0, false
+}
+
 // Shutdown stops the server and returns when its store is closed. Again is no error.
 func (e *Server) Shutdown() {
 	e.mu.Lock()

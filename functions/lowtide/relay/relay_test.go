@@ -22,6 +22,7 @@ import (
 	embedded "lowtide/functions/lowtide/nats"
 	"lowtide/functions/lowtide/nats/natstest"
 	"lowtide/functions/lowtide/relay"
+	"lowtide/functions/rules"
 	"lowtide/shared/bus"
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
@@ -424,7 +425,11 @@ func TestAnAWSInvocationIsSignedAndNamesTheStacksFunction(t *testing.T) {
 }
 
 func TestEveryFunctionThatHearsHasARoute(t *testing.T) {
-	routes, err := relay.Routes("f", []string{"aws/main", "vast/x"})
+	own, err := rules.Parse("rules.yaml", []byte("rules: [{name: a, fact: workload.idle, do: [{webhook: {url: 'https://hooks.test'}}]}]"), rules.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	routes, err := relay.Routes("f", []string{"aws/main", "vast/x"}, own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -436,11 +441,14 @@ func TestEveryFunctionThatHearsHasARoute(t *testing.T) {
 		}
 	}
 	slices.Sort(names)
-	want := []string{"census ", "ledger ", "notices ", "prices ", "provision aws.main.>", "provision vast.x.>", "provision-twins ", "rebalance ", "verify "}
+	want := []string{
+		"census ", "intake ", "ledger ", "notices ", "notify ", "notify-channels ", "prices ", "provision aws.main.>", "provision vast.x.>", "provision-twins ",
+		"rebalance ", "rules ", "rules-hooks ", "usage ", "verify ",
+	}
 	if !slices.Equal(names, want) {
 		t.Errorf("routes %q, want %q", names, want)
 	}
-	if _, err := relay.Routes("f", []string{"aws"}); err == nil {
+	if _, err := relay.Routes("f", []string{"aws"}, nil); err == nil {
 		t.Error("an account without a cloud was taken")
 	}
 }

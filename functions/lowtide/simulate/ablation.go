@@ -6,8 +6,9 @@ import (
 	"math"
 	"runtime"
 	"strconv"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"lowtide/functions/lowtide/world"
 	"lowtide/functions/rebalance"
@@ -69,56 +70,37 @@ type Ablation struct {
 // Lives is how many lives will be told to Done.
 func (b Ablation) Lives() int { return b.Seeds * len(noticesOf) * len(arms) }
 
-// Play plays every arm at every notice on seeds 1 to Seeds.
+// Play plays every arm at every notice on seeds 1 to Seeds. It ends within a moment of ctx, or of the first life that fails.
 func (b Ablation) Play(ctx context.Context) ([]Worth, error) {
-	n := b.Seeds
-	type task struct{ notice, arm, seed int }
 	results := make([][][]ring, len(noticesOf))
-	tasks := make(chan task)
 	for i := range results {
 		results[i] = make([][]ring, len(arms))
 		for a := range results[i] {
-			results[i][a] = make([]ring, n)
+			results[i][a] = make([]ring, b.Seeds)
 		}
 	}
-	var wg sync.WaitGroup
-	var once sync.Once
-	var failed error
 	tables := pool.NewTables(rebalance.TablesLimit)
-	for range runtime.GOMAXPROCS(0) {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			for t := range tasks {
-				r, err := b.live(uint64(t.seed+1), noticesOf[t.notice], arms[t.arm], tables)
-				if err != nil {
-					once.Do(func() {
-						failed = fmt.Errorf("%s, notice %s, seed %d: %w", arms[t.arm].name, noticesOf[t.notice], t.seed+1, err)
-					})
-				}
-				results[t.notice][t.arm][t.seed] = r
-				if b.Done != nil {
-					b.Done()
-				}
-			}
-		}()
-	}
-	for seed := range n {
-		for i := range noticesOf {
-			for a := range arms {
-				if ctx.Err() == nil {
-					tasks <- task{i, a, seed}
-				}
+	lives, ctx := errgroup.WithContext(ctx)
+	lives.SetLimit(runtime.GOMAXPROCS(0))
+	for seed := range b.Seeds {
+		for i, notice := range noticesOf {
+			for a, arm := range arms {
+				lives.Go(func() error {
+					r, err := b.live(ctx, uint64(seed+1), notice, arm, tables)
+					if err != nil {
+						return fmt.Errorf("%s, notice %s, seed %d: %w", arm.name, notice, seed+1, err)
+					}
+					results[i][a][seed] = r
+					if b.Done != nil {
+						b.Done()
+					}
+					return nil
+				})
 			}
 		}
 	}
-	close(tasks)
-	wg.Wait()
-	if failed == nil {
-		failed = ctx.Err()
-	}
-	if failed != nil {
-		return nil, failed
+	if err := lives.Wait(); err != nil {
+		return nil, err
 	}
 	base := results[2][0] // 120 s, as it is
 	var out []Worth
@@ -170,16 +152,22 @@ type ring struct {
 	missed   bool
 }
 
-const ringRate = 0.1 // steps a second
+const (
+	ringRate      = 0.1 // steps a second
+	ablationZones = 2   // of the modelled market: with more, something is nearly always to be had, and little is worth knowing
+)
 
-func (b Ablation) live(seed uint64, notice time.Duration, a arm, tables *pool.Tables) (ring, error) {
+func (b Ablation) live(ctx context.Context, seed uint64, notice time.Duration, a arm, tables *pool.Tables) (ring, error) {
+	if ctx.Err() != nil { // many may still wait for their turn
+		return ring{}, ctx.Err()
+	}
 	work, limit := b.Work, b.Work+b.Work/2
 	begin := time.Date(2026, 1, 5, 8, 0, 0, 0, time.UTC)
 	if notice == 0 {
 		notice = -1 // the fake cloud's word for none
 	}
 	w, err := world.New(world.Options{
-		Seed: seed, Start: begin, Traces: market.Model(seed, 3, 195*time.Second, 1000), Rate: ringRate, Lease: 6 * time.Hour,
+		Seed: seed, Start: begin, Traces: market.Model(seed, ablationZones, 195*time.Second, 1000), Rate: ringRate, Lease: 6 * time.Hour,
 		Cloud: fake.Config{Notice: notice, Ahead: true}, Less: a.less, Advice: a.advice, Tables: tables,
 	})
 	if err != nil {
@@ -192,7 +180,12 @@ func (b Ablation) live(seed uint64, notice time.Duration, a arm, tables *pool.Ta
 		Work: work, Deadline: begin.Add(limit), Autonomy: fleet.Act, SaveEvery: 10 * time.Minute,
 	})
 	for end := begin.Add(2 * limit); w.Host.Now().Before(end); {
-		w.Host.Run(w.Host.Now().Add(10 * time.Minute))
+		for range 10 {
+			if ctx.Err() != nil {
+				return ring{}, ctx.Err()
+			}
+			w.Host.Run(w.Host.Now().Add(time.Minute))
+		}
 		f, err := w.Fleet()
 		if err != nil {
 			return ring{}, err

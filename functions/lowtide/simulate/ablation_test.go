@@ -2,12 +2,26 @@ package simulate_test
 
 import (
 	"context"
+	"errors"
 	"os"
 	"testing"
 	"time"
 
 	"lowtide/functions/lowtide/simulate"
 )
+
+func TestAnAblationThatIsStoppedEndsAtOnce(t *testing.T) {
+	ctx, stop := context.WithCancel(context.Background())
+	time.AfterFunc(300*time.Millisecond, stop) // it takes far longer than that
+	began := time.Now()
+	_, err := simulate.Ablation{Seeds: 1000, Work: 8 * time.Hour}.Play(ctx)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v, want it to be cancelled", err)
+	}
+	if took := time.Since(began); took > 3*time.Second { // a second, and room for a busy machine
+		t.Errorf("it took %s to stop", took)
+	}
+}
 
 func TestTheRingIsPlayedWithOneThingLessAtATime(t *testing.T) {
 	if raced {

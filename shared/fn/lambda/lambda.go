@@ -136,6 +136,9 @@ func New(name string, s Settings, make Make, log *slog.Logger) (*Host, error) {
 // Close ends the connection: the environment is going away.
 func (h *Host) Close() { h.nc.Close() }
 
+// Say stores events at once, for a handler that must not answer before; it is an fn.Say.
+func (h *Host) Say(ctx context.Context, said ...events.Event) error { return h.out.Say(ctx, said...) }
+
 // Bucket opens a bucket that the deployment made.
 func (h *Host) Bucket(ctx context.Context, name string) (store.Bucket, error) {
 	return store.Bind(ctx, h.js, name)

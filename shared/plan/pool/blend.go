@@ -140,7 +140,7 @@ func (c Case) stretched(m moment, t *table) moment {
 	if c.Delay > 0 {
 		m.warmup *= t.delay / c.Delay
 	}
-	// More slack is worth no more.
-	m.left = math.Min(m.left, m.work+t.delay+math.Min(float64(t.slack)*t.step*15/16, 12*3600+4*m.work))
+	// More slack is worth no more, and far from the work that is left the points of a table lie too wide apart.
+	m.left = math.Min(m.left, m.work+t.delay+math.Min(float64(t.slack)*t.step*15/16, 2*3600+4*m.work))
 	return m
 }

@@ -1,10 +1,11 @@
 package pool
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
-	"sort"
+	"slices"
 	"strings"
 )
 
@@ -13,6 +14,7 @@ type Zone struct {
 	Name string
 	Memory
 	Price float64 // spot, $/h for the whole gang, above 0
+	Toll  float64 // $, once, to get there; 0 for the zone in use
 }
 
 // Case is a job at any moment, with no grid: times in seconds, prices in $/h for the whole gang.
@@ -25,6 +27,7 @@ type Case struct {
 	Mode     Mode    // what runs
 	Zone     int     // in use, an index of Zones, if Mode is Spot
 	OnDemand float64 // price of the best fall-back that is sure to be had, above 0
+	Toll     float64 // $, once, to get there
 	Zones    []Zone
 }
 
@@ -64,8 +67,9 @@ type Decision struct {
 // A move from spot that runs must save this share of the expected cost: hazards are estimates.
 const moveMargin = 0.03
 
-// Waiting must save this share against on-demand.
-const waitMargin = 0.001
+// Waiting must save this share against what makes progress: half of the differences that shared tables tell between
+// waiting and riding are off by less.
+const waitMargin = 0.002
 
 // Decide weighs spot in each zone, waiting and on-demand. It solves nothing: where a table is cold, it answers by
 // a safe rule and says so. Every answer is under the guard for Left, Work, Delay and Wake.
@@ -106,7 +110,7 @@ func (t *Tables) decide(ctx context.Context, c Case, get func(context.Context, k
 	}
 	pick := options[0]
 	for _, o := range options { // to wait must gain something: else be done early
-		if pick.Mode == Idle && o.Mode == OnDemand && o.Cost <= pick.Cost*(1+waitMargin) {
+		if pick.Mode == Idle && o.Cost <= pick.Cost*(1+waitMargin) {
 			pick = o
 		}
 	}
@@ -134,7 +138,7 @@ func (t *Tables) Warm(ctx context.Context, c Case) error {
 }
 
 func (c Case) view() View {
-	v := View{Mode: c.Mode, Zone: -1, Work: c.Work, Warmup: c.Warmup}
+	v := View{Mode: c.Mode, Zone: -1, Work: c.Work, Warmup: c.Warmup, Up: make([]bool, 0, len(c.Zones))}
 	if c.Mode == Spot {
 		v.Zone = c.Zone
 	}
@@ -167,7 +171,7 @@ func (c Case) anySpot(v View) bool {
 // on-demand, which may go on in any zone, by the zone that makes most of them.
 func (c Case) options(ctx context.Context, v View, get func(context.Context, key) (*table, error)) ([]Option, error) {
 	wait, demand := math.Inf(1), math.Inf(1)
-	var options []Option
+	options := make([]Option, 0, len(c.Zones)+2)
 	m := moment{c.Left, c.Work, c.Warmup, c.Mode}
 	zones := c.Zones
 	if len(zones) == 0 {
@@ -178,7 +182,7 @@ func (c Case) options(ctx context.Context, v View, get func(context.Context, key
 		if err != nil {
 			return nil, err
 		}
-		wait, demand = math.Min(wait, w.wait*unit), math.Min(demand, w.onDemand*unit)
+		wait, demand = math.Min(wait, w.wait*unit+zone.Toll), math.Min(demand, w.onDemand*unit+zone.Toll) // it may go on there
 		if len(c.Zones) == 0 || !zone.Up {
 			continue
 		}
@@ -186,8 +190,10 @@ func (c Case) options(ctx context.Context, v View, get func(context.Context, key
 		if v.Mode == Spot && z == c.Zone {
 			cost = w.stay
 		}
-		options = append(options, Option{Choice{Spot, z}, zone.Name, cost * unit})
+		options = append(options, Option{Choice{Spot, z}, zone.Name, cost*unit + c.toll(v, Choice{Spot, z})})
 	}
+	demand = math.Min(demand, c.OnDemand*(c.Work+c.warm(v, Choice{OnDemand, -1}))/3600) // to the end
+	demand += c.toll(v, Choice{OnDemand, -1})
 	options = append(options, Option{Choice{Idle, -1}, "", wait}, Option{Choice{OnDemand, -1}, "", demand})
 	c.relay(v, options)
 	for i := range options {
@@ -195,8 +201,27 @@ func (c Case) options(ctx context.Context, v View, get func(context.Context, key
 			options[i].Cost = math.Inf(1)
 		}
 	}
-	sort.SliceStable(options, func(a, b int) bool { return options[a].Cost < options[b].Cost })
+	slices.SortStableFunc(options, func(a, b Option) int { return cmp.Compare(a.Cost, b.Cost) })
 	return options, nil
+}
+
+// warm is the warm-up that a choice still has ahead.
+func (c Case) warm(v View, x Choice) float64 {
+	if x == v.Stay() {
+		return c.Warmup
+	}
+	return c.Delay
+}
+
+// toll is what a choice costs once.
+func (c Case) toll(v View, x Choice) float64 {
+	switch {
+	case x == v.Stay():
+		return 0
+	case x.Mode == Spot:
+		return c.Zones[x.Zone].Toll
+	}
+	return c.Toll
 }
 
 // relay lowers the price of spot in a zone, whose own tables know no other zone: ride it for its expected life,
@@ -217,12 +242,9 @@ func (c Case) relay(v View, options []Option) {
 				rest = math.Min(rest, other.Cost)
 			}
 		}
-		warm := c.Delay
-		if v.Mode == Spot && o.Choice == v.Stay() {
-			warm = c.Warmup
-		}
+		warm := c.warm(v, o.Choice)
 		ride := c.Zones[o.Choice.Zone].Life(c.Work + warm)
-		lowered[i] = math.Min(o.Cost, c.Zones[o.Choice.Zone].Price*ride/3600+rest*math.Max(0, c.Work-math.Max(0, ride-warm))/c.Work)
+		lowered[i] = math.Min(o.Cost, c.Zones[o.Choice.Zone].Price*ride/3600+rest*math.Max(0, c.Work-math.Max(0, ride-warm))/c.Work+c.toll(v, o.Choice))
 	}
 	for i := range options {
 		options[i].Cost = lowered[i]

@@ -30,7 +30,7 @@ func (m Memory) live(limit float64, span func(seconds, reached, end float64)) {
 	for at := 0.0; at < limit && alive > 1e-3; {
 		age := m.Age + at
 		s := math.Min(math.Max(natural, age/8), limit-at)
-		end := 1 - math.Pow(1-chance(odds(prior, age/natural)+tilted), s/natural)
+		end := -math.Expm1(-s / natural * math.Log1p(math.Exp(odds(prior, age/natural)+tilted))) // 1 - (1-chance)^steps
 		span(s, alive, end)
 		alive *= 1 - end
 		at += s

@@ -14,7 +14,7 @@ func TestSharedTablesSayWhatTheCasesOwnWouldSay(t *testing.T) {
 	shared := NewTables(256 << 20)
 	var off, lost float64
 	n, differ := 0, 0
-	for range 24 {
+	for range 8 {
 		c := Case{Delay: 120 * math.Exp(2.3*r.Float64()), Wake: 600, OnDemand: 3}
 		zone := Zone{Price: 3 * (0.08 + r.Float64()), Memory: Recall(true, 0, 24*r.Float64(), 24)}
 		own := horizon{step: natural, delay: c.Delay, k: c.OnDemand / zone.Price, left: 256, slack: 256, fine: 3, near: 40}
@@ -22,7 +22,7 @@ func TestSharedTablesSayWhatTheCasesOwnWouldSay(t *testing.T) {
 		if err := table.solve(context.Background()); err != nil {
 			t.Fatal(err)
 		}
-		for range 500 {
+		for range 1200 {
 			c.Work = 7200 * math.Exp(2.5*r.Float64())
 			c.Left = c.Work + c.Delay + 300*math.Exp(5*r.Float64())
 			zone.Up, zone.Age = r.IntN(2) == 0, 600*math.Exp(5*r.Float64())

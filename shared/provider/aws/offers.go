@@ -160,7 +160,7 @@ func (a *AWS) offer(r *region, kind, zone string, m fleet.Market, p fleet.Price)
 		o.Hourly = fleet.Known(p.Amount)
 	}
 	if m == fleet.Spot {
-		o.Notice = notice
+		o.Notice, o.Floats = notice, true
 	}
 	return o
 }

@@ -29,13 +29,23 @@ var says = map[string][]events.Kind{
 	"clock":     {"clock.ticked"},
 	"prices":    {"price.changed"},
 	"notices":   {"notice.received", "instance.interrupted", "instance.at_risk"},
-	"intake":    {"workload.submitted"},
+	"intake":    {"workload.submitted", "workload.refused"}, // what rules ask for and cannot be read
 	"verify":    {"instance.verified", "instance.rejected"},
-	"rebalance": {"workload.accepted", "workload.refused", "plan.proposed", "plan.made", "order.given"},
+	"rebalance": {"workload.accepted", "workload.refused", "plan.proposed", "plan.made", "order.given", "approval.refused", "workload.warned"},
 	"provision": {"instance.launched", "instance.ended", "plan.failed"},
 	"census":    {"instance.found", "instance.lost", "instance.ended", "policy.set"}, // a halt, when machines of ours are nobody's
 	"ledger":    {"budget.warned", "budget.exhausted"},
+	"usage":     {"workload.idle", "workload.underused", "workload.busy"},
+	"notify":    {"channel.failed", "channel.recovered"},
+	"chatops":   append([]events.Kind{"plan.approved", "plan.rejected", "policy.set", "silence.set", "person.acted", "alert.received"}, orders...),
+	"rules":     append([]events.Kind{"rule.acted", "rule.failed", "webhook.asked", "workload.asked"}, orders...),
 }
+
+// orders are what may be changed by a word (shared/order), a person's or a rule's.
+var orders = []events.Kind{"workload.changed", "workload.withdrawn", "workload.paused", "workload.resumed", "checkpoint.asked", "plan.asked"}
+
+// wakes are who may have themselves woken, now or later, by ticks of which keys. A channel's key is its name.
+var wakes = map[string]string{"rebalance": "wake", "rules": "rules", "notify": "*"}
 
 // buckets are what each function reads, and whether it is the writer.
 var buckets = map[string]map[string]bool{
@@ -45,6 +55,10 @@ var buckets = map[string]map[string]bool{
 	"provision": {"claims": true},
 	"census":    {"census": true, "claims": false},
 	"ledger":    {"ledger": true},
+	"usage":     {"usage": true},
+	"notify":    {"notify": true},
+	"chatops":   {"chatops": true, "fleets": false, "market": false},
+	"rules":     {"rules": true, "fleets": false},
 	"relay":     {"joins": true, "fleets": false}, // admits machines that the fleet lists
 }
 
@@ -75,8 +89,8 @@ func Functions(fleet string) []User {
 		for _, k := range kinds {
 			u.Publish = append(u.Publish, bus.Subject(fleet, k, ">"))
 		}
-		if name == "rebalance" { // it wakes itself: now, or later
-			wake := bus.Subject(fleet, "clock.ticked", "wake")
+		if key := wakes[name]; key != "" {
+			wake := bus.Subject(fleet, "clock.ticked", key)
 			u.Publish = append(u.Publish, wake, "later."+wake[len("lowtide."):])
 		}
 		if name == "notices" || name == "clock" { // invoked directly: there is no relay to bury what cannot be read
@@ -112,15 +126,18 @@ func reads(bucket string) []string {
 }
 
 // Relay is the relay's user: it hears for the functions, on consumers that carry their names, buries what they cannot
-// read, says of a launch that it came too late, and hands secrets to machines. consumers are its durable names.
-func Relay(fleet string, consumers []string) User {
+// read, says of a launch that it came too late, and hands secrets to machines. consumers are its own.
+func Relay(fleet string, consumers []Consumer) User {
 	u := User{Name: "relay", Answers: true, Subscribe: []string{Inbox("relay") + ".>", Secrets(fleet, "*")}, Publish: []string{"dead.>", bus.Subject(fleet, "plan.failed", ">")}}
 	for _, c := range consumers {
-		u.Publish = append(u.Publish, consumer(bus.Facts, c)...)
+		u.Publish = append(u.Publish, consumer(c.Stream, c.Name)...)
 	}
 	u.Publish = append(u.Publish, ofBuckets("relay")...)
 	return u
 }
+
+// Consumer is a durable one, on its stream.
+type Consumer struct{ Stream, Name string }
 
 // consumer is what serving a durable consumer takes: to make it or bring it up to date, to pull, and to answer.
 func consumer(stream, name string) []string {
@@ -142,7 +159,7 @@ func Leaf() User { return User{Name: "leaf", Publish: []string{">"}, Subscribe: 
 func Secrets(fleet, machine string) string { return "secrets." + fleet + "." + machine }
 
 // All are the users of a deployment. consumers are the relay's.
-func All(fleet string, consumers []string) []User {
+func All(fleet string, consumers []Consumer) []User {
 	return append(Functions(fleet), Relay(fleet, consumers), Admin(), Leaf())
 }
 

@@ -3,6 +3,7 @@ package chatops
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -11,10 +12,11 @@ import (
 
 	"lowtide/shared/click"
 	"lowtide/shared/fleet"
+	"lowtide/shared/order"
 )
 
-// order is what somebody wants.
-type order struct {
+// word is what somebody wants.
+type word struct {
 	verb  string
 	about string        // a workload, a plan
 	money fleet.Money   // budget
@@ -25,11 +27,9 @@ type order struct {
 	again bool      // said twice on purpose
 }
 
-// Verbs, and who may use them. What a viewer may say changes nothing.
-var verbs = map[string]string{
-	"help": "viewer", "status": "viewer", "offers": "viewer", "why": "viewer", "plan": "viewer",
-	"approve": "operator", "deny": "operator", "pause": "operator", "resume": "operator", "checkpoint": "operator", "silence": "operator",
-	"budget": "admin", "stop": "admin", "panic": "admin", "go": "admin",
+// verbs are what can be said in chat; order knows what each needs. What a viewer may say changes nothing.
+var verbs = []string{
+	"help", "status", "offers", "why", "plan", "approve", "deny", "pause", "resume", "checkpoint", "replan", "silence", "budget", "stop", "panic", "go",
 }
 
 var synonyms = map[string]string{
@@ -38,7 +38,7 @@ var synonyms = map[string]string{
 	"停止": "stop", "检查点": "checkpoint", "预算": "budget", "静默": "silence", "帮助": "help",
 }
 
-func (o order) reads() bool { return verbs[o.verb] == "viewer" }
+func (o word) reads() bool { return order.Needs(o.verb) == order.Viewer }
 
 // errOrder is what the person is told.
 type errOrder string
@@ -49,15 +49,15 @@ func (e errOrder) Error() string { return string(e) }
 const maxText = 1000
 
 // parse reads a command such as "budget train-7 20 USD".
-func parse(text string) (order, error) {
+func parse(text string) (word, error) {
 	if len(text) > maxText {
-		return order{}, errOrder("too long for a command")
+		return word{}, errOrder("too long for a command")
 	}
 	words := strings.FieldsFunc(text, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) })
 	for len(words) > 0 && (strings.HasPrefix(words[0], "@") || strings.HasPrefix(words[0], "/")) { // our own name
 		words = words[1:]
 	}
-	o := order{verb: "help"}
+	o := word{verb: "help"}
 	if len(words) == 0 {
 		return o, nil
 	}
@@ -65,8 +65,8 @@ func parse(text string) (order, error) {
 	if s, ok := synonyms[o.verb]; ok {
 		o.verb = s
 	}
-	if verbs[o.verb] == "" {
-		return order{verb: "help"}, errOrder(fmt.Sprintf("there is no command %q; help lists them", short(words[0])))
+	if !slices.Contains(verbs, o.verb) {
+		return word{verb: "help"}, errOrder(fmt.Sprintf("there is no command %q; help lists them", short(words[0])))
 	}
 	words = words[1:]
 	if n := len(words); n > 0 && words[n-1] == "again" {
@@ -76,7 +76,7 @@ func parse(text string) (order, error) {
 }
 
 // rest reads what follows the verb.
-func (o *order) rest(words []string) (err error) {
+func (o *word) rest(words []string) (err error) {
 	next := func() (w string) {
 		if len(words) > 0 {
 			w, words = words[0], words[1:]
@@ -84,7 +84,7 @@ func (o *order) rest(words []string) (err error) {
 		return w
 	}
 	switch o.verb {
-	case "why", "approve", "deny", "pause", "resume", "stop", "checkpoint":
+	case "why", "approve", "deny", "pause", "resume", "stop", "checkpoint", "replan":
 		if o.about = next(); o.about == "" {
 			return errOrder(o.verb + ": of what? Say " + o.verb + " NAME")
 		}
@@ -133,10 +133,10 @@ func short(s string) string {
 }
 
 // pressed is the order of a button or a link.
-func (d *desk) pressed(token string) (order, error) {
+func (d *desk) pressed(token string) (word, error) {
 	c, err := click.Open([]byte(d.Links.Secret), d.Fleet, token)
 	if err != nil {
-		return order{}, err
+		return word{}, err
 	}
-	return order{verb: c.Act, about: c.Plan, hash: c.Hash, until: c.Expires}, nil
+	return word{verb: c.Act, about: c.Plan, hash: c.Hash, until: c.Expires}, nil
 }
