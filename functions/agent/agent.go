@@ -10,7 +10,8 @@
 //   - Only what is durable is said to be saved. A run that ends, however it ends, ends with its newest complete
 //     checkpoint durable, unless the machine is taken first or a deadline passes.
 //   - Every machine.heard holds all there is to know, so that any other fact may be lost.
-//   - The machine ends itself without contact for the lease, and at its hard end, after its save or a grace.
+//   - The machine ends itself without a word from the decider for the lease, and at its hard end, after its save or a
+//     grace; also when the agent hangs, if the host calls Guard.
 //
 // It can be killed at any moment and started again: what it needs lies on the disk, the workload lives on under its
 // holder, and New finds both.
@@ -45,7 +46,7 @@ type Config struct {
 	Bought  time.Time // when billing began; zero: not known
 	HardEnd time.Time // the machine is off by then; zero: none
 
-	Lease     time.Duration // without contact so long, the machine ends itself; 6 h if zero
+	Lease     time.Duration // without an order, new or said again, so long, the machine ends itself; 6 h if zero
 	Grace     time.Duration // most that the last save may take at the end of a lease or before a hard end; 10 min if zero
 	Beat      time.Duration // between two machine.heard; 30 s if zero
 	Poll      time.Duration // between two looks at the cloud's own notice; 5 s if zero
@@ -91,9 +92,6 @@ type Deps struct {
 	Meter  Meter
 	// Newest reads the last order said to this machine, and whether there is one.
 	Newest func(ctx context.Context) (events.OrderGiven, bool, error)
-	// Contact is when NATS last took or gave a message, in lowtide's time; zero: not since this process began.
-	// Nil counts as contact at every Tick.
-	Contact func() time.Time
 	// Log keeps what the workload printed where it outlives the machine; last: the process is gone, and the run's end is told
 	// when it returns. An error only means that it is tried again, or that the log ends early. Nil keeps nothing.
 	Log func(ctx context.Context, workload string, epoch uint64, last bool) error
@@ -123,13 +121,15 @@ type Agent struct {
 	trouble   error     // to be returned by a Tick that has nothing to say
 
 	out    []events.Event // to be said by the call that is running
-	again  bool           // the order was said again
+	again  *fleet.Order   // said again
 	dirty  bool           // something changed: machine.heard is due
 	serial uint64         // of events
 	beats  uint64
 	beatAt time.Time // when the next beat is due
 	ready  bool      // instance.ready was said
 	read   bool      // the newest order was read, or is not to be waited for
+
+	heardNow bool // the decider was heard, and the lease does not count it yet
 
 	progressAt time.Time // of the next workload.progressed
 	progressed int64
@@ -149,7 +149,8 @@ type Agent struct {
 	readFrom   time.Time // since when it was looked at for the next fact
 	readings   []Reading
 
-	work work
+	work  work
+	guard guard
 }
 
 // New reads what an earlier process on this machine left on the disk. It starts nothing; the first Tick does.
@@ -165,6 +166,7 @@ func New(cfg Config, deps Deps) (*Agent, error) {
 	if err := a.recall(); err != nil {
 		return nil, fmt.Errorf("agent of %s: %w", cfg.Machine, err)
 	}
+	a.vow()
 	return a, nil
 }
 
@@ -191,6 +193,7 @@ func (a *Agent) Order(ctx context.Context, given events.OrderGiven) ([]events.Ev
 	if err := a.take(given.Order); err != nil {
 		return nil, err
 	}
+	a.spoken(given)
 	if a.now.IsZero() {
 		return nil, nil
 	}
@@ -204,7 +207,7 @@ func (a *Agent) take(o fleet.Order) error {
 	case o.Number < a.memo.Order.Number || o.Number == 0:
 		return nil
 	case o.Number == a.memo.Order.Number:
-		a.again = true
+		a.again = &o
 		return nil
 	}
 	before := a.memo.Order
@@ -229,6 +232,7 @@ func (a *Agent) Tick(ctx context.Context, now time.Time) ([]events.Event, error)
 	if a.began.IsZero() {
 		a.began = a.now
 	}
+	a.touch()
 	return a.advance(ctx)
 }
 
@@ -270,6 +274,7 @@ func (a *Agent) arrive(ctx context.Context) error {
 	a.memo.Incarnation++
 	if a.memo.Since.IsZero() {
 		a.memo.Since = a.now
+		a.vow()
 	}
 	if err := a.keep(); err != nil {
 		a.memo.Incarnation--
@@ -293,7 +298,6 @@ func (a *Agent) round(ctx context.Context) error {
 	a.readNewest()
 	a.watch()
 	a.measure()
-	a.touch()
 	a.veil()
 	if err := a.follow(ctx); err != nil {
 		return err

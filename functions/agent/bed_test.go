@@ -65,6 +65,7 @@ type bed struct {
 	now   time.Time
 	said  []events.Event
 	steps int64
+	words int // said to the machine
 }
 
 func newBed(t *testing.T, change ...func(*agenttest.Options)) *bed {
@@ -103,7 +104,8 @@ func (b *bed) tick() {
 
 func (b *bed) order(o fleet.Order) {
 	b.t.Helper()
-	out, err := b.m.Order(b.ctx(), events.OrderGiven{Machine: "m1", Order: o})
+	b.words++
+	out, err := b.m.Order(b.ctx(), events.OrderGiven{Machine: "m1", Order: o, Attempt: b.words})
 	if err != nil && b.opts.Fault == nil {
 		b.t.Fatalf("order %d: %v", o.Number, err)
 	}

@@ -92,16 +92,12 @@ func TestMachineThatOutlivesItsNoticeGoesOnSaving(t *testing.T) {
 }
 
 func TestLeaseEndsTheMachineAfterItsLastSave(t *testing.T) {
-	contact := t0
-	b := newBed(t, slowUpload(2*time.Minute), func(o *agenttest.Options) {
-		o.Config.Lease = time.Hour
-		o.Contact = func() time.Time { return contact }
-	})
+	b := newBed(t, slowUpload(2*time.Minute), func(o *agenttest.Options) { o.Config.Lease = time.Hour })
 	b.steps = 1 << 20
 	b.pass(time.Second)
 	b.order(start(1, 1, "", ""))
 	b.pass(30 * time.Minute)
-	contact = b.now // heard once more
+	b.order(start(1, 1, "", "")) // said again
 	if lease := b.last().Lease; !lease.After(t0) {
 		t.Errorf("lease %s, want it said", lease)
 	}
@@ -122,43 +118,49 @@ func TestLeaseEndsTheMachineAfterItsLastSave(t *testing.T) {
 	one[events.WorkloadStopped](b)
 }
 
-func TestContactRenewsTheLease(t *testing.T) {
-	contact := t0
-	b := newBed(t, func(o *agenttest.Options) {
-		o.Config.Lease = 10 * time.Minute
-		o.Contact = func() time.Time { return contact }
-	})
+func TestOnlyAWordThatWasNotHeardBeforeRenewsTheLease(t *testing.T) {
+	b := newBed(t, func(o *agenttest.Options) { o.Config.Lease = 10 * time.Minute })
+	said := events.OrderGiven{Machine: "m1", Order: fleet.Order{Number: 1}}
+	hear := func() {
+		if _, err := b.m.Order(b.ctx(), said); err != nil {
+			t.Fatal(err)
+		}
+	}
 	for range 6 {
 		b.pass(9 * time.Minute)
-		contact = b.now
+		said.Attempt++ // as the decider says an order again
+		hear()
 	}
 	if gone, why := b.m.Gone(); gone {
 		t.Fatalf("the machine ended itself in contact: %s", why)
 	}
-	b.pass(11 * time.Minute)
+	b.pass(6 * time.Minute)
+	hear() // a server may hand out again what nobody said again
+	b.pass(5 * time.Minute)
 	if gone, _ := b.m.Gone(); !gone {
-		t.Error("the machine lives on without contact")
+		t.Error("the machine lives on though nobody speaks to it")
 	}
 }
 
 func TestLeaseCountsAcrossRestartsOfTheAgent(t *testing.T) {
-	b := newBed(t, func(o *agenttest.Options) {
-		o.Config.Lease = 10 * time.Minute
-		o.Contact = func() time.Time { return time.Time{} } // never any
-	})
+	b := newBed(t, func(o *agenttest.Options) { o.Config.Lease = 10 * time.Minute })
+	b.pass(time.Second)
+	b.order(fleet.Order{Number: 1})
 	for range 12 {
 		b.pass(time.Minute)
+		if gone, _ := b.m.Gone(); gone {
+			return
+		}
 		b.m.Crash()
+		b.words = 0
+		b.order(fleet.Order{Number: 1}) // the same saying, handed out again
 	}
-	if gone, _ := b.m.Gone(); !gone {
-		t.Error("an agent that restarts each minute keeps its machine for ever")
-	}
+	t.Error("an agent that restarts each minute keeps its machine for ever")
 }
 
 func TestGraceBoundsTheLastSave(t *testing.T) {
 	b := newBed(t, slowUpload(time.Hour), func(o *agenttest.Options) {
 		o.Config.Lease, o.Config.Grace = 30*time.Minute, 10*time.Minute
-		o.Contact = func() time.Time { return t0 }
 	})
 	b.steps = 1 << 20
 	b.pass(time.Second)
@@ -198,10 +200,7 @@ func TestHardEndSavesAndEndsBeforeIt(t *testing.T) {
 }
 
 func TestAgentCutOffGoesOnTrainingAndUploading(t *testing.T) {
-	b := newBed(t, func(o *agenttest.Options) {
-		o.Contact = func() time.Time { return t0 }
-		o.Newest = nil
-	})
+	b := newBed(t, func(o *agenttest.Options) { o.Newest = nil })
 	b.steps = 1 << 20
 	b.pass(time.Second)
 	b.order(start(1, 1, "", ""))

@@ -52,15 +52,25 @@ func (a *Agent) doom() time.Time {
 	return t
 }
 
-// touch notes the contact with the others, for the lease. It goes to disk with whatever else does, and each beat.
+// spoken notes a word from the decider, for the lease. Only an order counts that was not heard before: NATS may live on
+// without anybody behind it, and hands out again what was not acknowledged.
+func (a *Agent) spoken(given events.OrderGiven) {
+	w, had := word{given.Order.Number, given.Attempt}, a.memo.Word
+	if w.Number < had.Number || w.Number == had.Number && w.Attempt <= had.Attempt {
+		return
+	}
+	a.memo.Word, a.heardNow = w, true
+	if !a.now.IsZero() {
+		a.touch()
+	}
+}
+
+// touch begins the lease anew, if somebody was heard.
 func (a *Agent) touch() {
-	at := a.now
-	if a.deps.Contact != nil {
-		at = a.deps.Contact()
+	if a.heardNow {
+		a.heardNow, a.memo.Contact = false, a.now
 	}
-	if at.After(a.memo.Contact) && (at.Sub(a.memo.Contact) >= a.cfg.Beat || a.memo.Contact.IsZero()) {
-		a.memo.Contact = at
-	}
+	a.vow()
 }
 
 // lease is when the machine ends itself unless somebody is heard.
@@ -75,10 +85,10 @@ func (a *Agent) lease() time.Time {
 // limit says why this machine must end now, and until when there is time to save.
 func (a *Agent) limit() (by time.Time, why string) {
 	if hard := a.cfg.HardEnd; !hard.IsZero() && !a.now.Before(hard.Add(-a.cfg.Grace)) {
-		return hard.Add(-a.cfg.Reserve), "the machine's hard end is near"
+		return hard.Add(-a.cfg.Reserve), hardEndNear
 	}
 	if lease := a.lease(); !a.now.Before(lease) {
-		return lease.Add(a.cfg.Grace), fmt.Sprintf("no contact for %s", a.cfg.Lease)
+		return lease.Add(a.cfg.Grace), noContact(a.cfg.Lease)
 	}
 	return time.Time{}, ""
 }
@@ -110,7 +120,9 @@ func (a *Agent) off(ctx context.Context) error {
 	if a.now.Before(a.offAt) {
 		return nil
 	}
-	a.offAt = a.now.Add(10 * time.Second) // if it does not work, again
+	a.offAt = a.now.Add(offEvery) // if it does not work, again
+	ctx, cancel := context.WithTimeout(ctx, offEvery)
+	defer cancel()
 	if err := a.deps.Power.Off(ctx, why); err != nil {
 		a.trouble = errors.Join(a.trouble, fmt.Errorf("end this machine: %w", err))
 	}

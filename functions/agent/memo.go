@@ -19,13 +19,20 @@ const memoName = "agent.json"
 type memo struct {
 	Incarnation uint64                    `json:"incarnation"` // of the process, from 1
 	Since       time.Time                 `json:"since,omitzero"`
-	Contact     time.Time                 `json:"contact,omitzero"` // last known, for the lease of an agent that restarts
+	Contact     time.Time                 `json:"contact,omitzero"` // when the decider was last heard: what the lease counts from
+	Word        word                      `json:"word,omitzero"`    // what was heard then
 	Order       fleet.Order               `json:"order,omitzero"`   // the highest read
 	Run         run                       `json:"run,omitzero"`     // the newest run
 	Answered    answered                  `json:"answered,omitzero"`
 	Bench       *events.BenchmarkFinished `json:"bench,omitempty"` // newest answer
 	Notice      Notice                    `json:"notice,omitzero"`
 	Pruned      uint64                    `json:"pruned,omitempty"` // number of the order whose prune is done
+}
+
+// word is which saying of which order was heard.
+type word struct {
+	Number  uint64 `json:"number,omitempty"`
+	Attempt int    `json:"attempt,omitempty"`
 }
 
 // run is the newest run on this machine.

@@ -38,7 +38,7 @@ type Processes struct {
 	dir   string
 	clock fn.Clock
 	env   []string
-	sized Local // the last checkpoint that was measured
+	size  *sizing // of the newest checkpoint
 }
 
 // NewProcesses runs workloads below dir. env is what they inherit besides their own; the agent's own settings and
@@ -128,15 +128,15 @@ func (p *Processes) Status(context.Context) (Status, error) {
 	}
 	st := Status{Epoch: uint64(s.Epoch)}
 	dir := p.ckpt(st.Epoch)
-	var told struct{ Step, Of int64 }
-	if readMarker(dir, "PROGRESS", &told) == nil {
-		st.Step, st.Of = told.Step, told.Of
-	}
+	st.Step, st.Of = progress(dir)
 	if st.Newest, st.Wrong = p.newest(dir); st.Newest != nil {
 		st.Step = max(st.Step, st.Newest.Step)
 	}
-	_, err = os.Stat(filepath.Join(dir, "LISTENING"))
-	st.Listening = err == nil
+	info, err := os.Stat(filepath.Join(dir, "LISTENING"))
+	st.Listening = err == nil && info.Mode().IsRegular()
+	if st.Wrong == "" {
+		st.Wrong = noFiles(dir)
+	}
 	switch s.Phase {
 	case holder.Exited:
 		st.Code = s.Exit.Code
@@ -168,28 +168,17 @@ func (p *Processes) newest(dir string) (l *Local, wrong string) {
 		return nil, fmt.Sprintf("READY cannot be read: %v; want {\"path\": …, \"step\": …}", err)
 	case ready.Path == "":
 		return nil, "READY names no path; want {\"path\": …, \"step\": …}"
+	case ready.Step <= 0:
+		return nil, "READY names a step of 0 or less, which is never made durable; want {\"path\": …, \"step\": 1 or more}"
 	}
 	l = &Local{Path: ready.Path, Step: ready.Step}
 	if !filepath.IsAbs(l.Path) {
 		l.Path = filepath.Join(dir, l.Path)
 	}
-	if p.sized.Path == l.Path && p.sized.Step == l.Step {
-		l.Bytes = p.sized.Bytes
-		return l, ""
-	}
-	err := filepath.WalkDir(l.Path, func(_ string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		if info, err := d.Info(); err == nil && info.Mode().IsRegular() {
-			l.Bytes += info.Size()
-		}
-		return nil
-	})
-	if err != nil {
+	var err error
+	if l.Bytes, err = p.measure(l); err != nil {
 		return nil, fmt.Sprintf("READY names %s, which is not there: %v", ready.Path, err) // or was dropped since, and a newer one follows
 	}
-	p.sized = *l
 	return l, ""
 }
 
@@ -236,7 +225,7 @@ func (p *Processes) Stop(ctx context.Context, atOnce bool) error {
 
 // readEnd is the end of a file.
 func readEnd(name string, most int64) ([]byte, error) {
-	f, err := os.Open(name)
+	f, err := holder.OpenMark(name)
 	if err != nil {
 		return nil, err
 	}
@@ -246,12 +235,12 @@ func readEnd(name string, most int64) ([]byte, error) {
 			return nil, err
 		}
 	}
-	return io.ReadAll(f)
+	return io.ReadAll(io.LimitReader(f, most))
 }
 
 // result is what the job says it made.
 func result(dir string) string {
-	b, err := readBounded(filepath.Join(dir, "RESULT"), maxResult)
+	b, err := holder.ReadMark(filepath.Join(dir, "RESULT"), maxResult)
 	if err != nil {
 		return ""
 	}
@@ -271,18 +260,28 @@ func result(dir string) string {
 }
 
 func readMarker(dir, name string, v any) error {
-	b, err := readBounded(filepath.Join(dir, name), maxMarker)
+	b, err := holder.ReadMark(filepath.Join(dir, name), maxMarker)
 	if err != nil {
 		return err
 	}
 	return json.Unmarshal(b, v)
 }
 
-func readBounded(name string, limit int64) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
+// progress is what the job says of its steps; what it is writing just now says nothing.
+func progress(dir string) (step, of int64) {
+	var told struct{ Step, Of int64 }
+	if readMarker(dir, "PROGRESS", &told) != nil {
+		return 0, 0
 	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, limit))
+	return told.Step, told.Of
+}
+
+// noFiles says which of a job's marks is no file at all, so that it will never be read; "": none.
+func noFiles(dir string) string {
+	for _, name := range []string{"PROGRESS", "LISTENING", "RESULT"} {
+		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && !info.Mode().IsRegular() {
+			return fmt.Sprintf("%s cannot be read: %s is %v", name, info.Mode(), holder.ErrNoFile)
+		}
+	}
+	return ""
 }

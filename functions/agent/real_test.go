@@ -349,6 +349,47 @@ func TestAMarkThatIsWrongIsTold(t *testing.T) {
 	}
 }
 
+func TestAMarkThatBlocksDoesNotStopTheAgent(t *testing.T) {
+	for mark, says := range map[string]string{
+		"READY": "READY cannot be read", "PROGRESS": "PROGRESS cannot be read", "LISTENING": "LISTENING cannot be read", "RESULT": "RESULT cannot be read",
+	} {
+		t.Run(mark, func(t *testing.T) {
+			t.Parallel() // each waits ten seconds: a mark may be wrong for a moment
+			r := newReal(t, "m1", openStore(t))
+			until(r, some[events.InstanceReady])
+			o := fleet.Order{Number: 1, Epoch: 1, Start: &fleet.Start{
+				Workload: "w", Run: []string{"sh", "-c", "trap 'sleep 1; exit' TERM; mkfifo $LOWTIDE_CKPT_DIR/" + mark + "; while :; do sleep 0.2; done"},
+			}}
+			r.order(o)
+			if f := until(r, some[events.CheckpointFailed]); !strings.Contains(f.Why, says) {
+				t.Errorf("told %+v, want %q", f, says)
+			}
+			o.Number, o.Stop = 2, true
+			r.order(o)
+			until(r, func(h events.MachineHeard) bool { return h.Run.Phase == fleet.RunStopped })
+		})
+	}
+}
+
+func TestACheckpointThatIsTheWholeDiskStopsNobody(t *testing.T) {
+	r := newReal(t, "m1", openStore(t))
+	until(r, some[events.InstanceReady])
+	o := fleet.Order{Number: 1, Epoch: 1, Start: &fleet.Start{
+		Workload: "w", Run: []string{"sh", "-c", `printf '{"path":"/","step":5}' > $LOWTIDE_CKPT_DIR/READY; sleep 60`},
+	}}
+	r.order(o)
+	until(r, some[events.WorkloadStarted])
+	for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(10 * time.Millisecond) { // wall time: a real disk
+		began := time.Now()
+		if _, err := r.a.Tick(t.Context(), began); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(began); took > time.Second {
+			t.Fatalf("a look at the machine took %s", took)
+		}
+	}
+}
+
 func TestJobDoesNotSeeTheAgentsCredentials(t *testing.T) {
 	t.Setenv("LOWTIDE_NATS_TOKEN", "sesame")
 	r := newReal(t, "m1", openStore(t))

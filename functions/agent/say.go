@@ -47,13 +47,13 @@ func (a *Agent) busy() string {
 	return ""
 }
 
-// answer says again what an order that was said again has led to already.
+// answer says again what an order that was said again has led to already, of what was said again.
 func (a *Agent) answer() {
-	if !a.again {
+	if a.again == nil {
 		return
 	}
-	a.again, a.dirty = false, true
-	o, r := a.memo.Order, a.memo.Run
+	o, r := *a.again, a.memo.Run
+	a.again, a.dirty = nil, true
 	if b := a.memo.Bench; b != nil && o.Benchmark != nil && o.Benchmark.Nonce == b.Nonce && !a.saidNow(*b) {
 		a.say(*b)
 	}

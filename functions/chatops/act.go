@@ -62,7 +62,11 @@ func (d *desk) change(f *fleet.Fleet, name string, p *Person, o word) result {
 	if o.verb == "approve" || o.verb == "deny" {
 		return d.decide(f, name, p, o)
 	}
-	return d.told(order.Carry(f, order.Order{Verb: o.verb, About: o.about, Money: o.money, Until: d.Now().Add(o.wait), Why: o.why, By: name}))
+	until := time.Time{}
+	if o.verb == "silence" || o.wait > 0 {
+		until = d.Now().Add(o.wait)
+	}
+	return d.told(order.Carry(f, order.Order{Verb: o.verb, About: o.about, Money: o.money, Until: until, Why: o.why, By: name}))
 }
 
 // told is an answer in the desk's language.
@@ -129,7 +133,7 @@ func (d *desk) read(ctx context.Context, f *fleet.Fleet, o word) string {
 	case "status":
 		return d.status(f)
 	case "help":
-		return "status · offers · why WORKLOAD · plan · approve PLAN · deny PLAN · pause|resume|checkpoint|replan|stop WORKLOAD · budget WORKLOAD AMOUNT USD · silence WORKLOAD 2h [why] · panic [why] · go"
+		return "status · offers · why WORKLOAD · plan · approve PLAN · deny PLAN · pause|resume|checkpoint|replan|stop WORKLOAD · keep WORKLOAD [8h] · budget WORKLOAD AMOUNT USD · silence WORKLOAD 2h [why] · panic [why] · go"
 	}
 	m, err := d.market(ctx)
 	if err != nil {

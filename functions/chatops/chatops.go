@@ -1,4 +1,4 @@
-// Package chatops hears people: commands and buttons of Slack, Feishu, DingTalk and Telegram, links for robots that only
+// Package chatops hears people: commands and buttons of Slack, Feishu, DingTalk, Telegram and Discord, links for robots that only
 // send, and other systems' alerts, each over HTTP.
 //
 // It promises that a request is believed only when its signature over the raw body is right and its time within five
@@ -11,7 +11,7 @@
 //	word    text → word            word.go
 //	act     word → facts, answer   act.go
 //	seen    what was taken before   seen.go
-//	slack, feishu, dingtalk, telegram, link, alerts: the doors
+//	slack, feishu, dingtalk, telegram, discord, link, alerts: the doors
 package chatops
 
 import (
@@ -92,6 +92,7 @@ func New(cfg Config) (http.Handler, error) {
 		{cfg.Feishu.EncryptKey != "", "POST /feishu", d.feishu},
 		{cfg.DingTalk.Secret != "", "POST /dingtalk", d.dingtalk},
 		{cfg.Telegram.Secret != "", "POST /telegram", d.telegram},
+		{cfg.Discord.PublicKey != "", "POST /discord", d.discord},
 		{cfg.Links.Secret != "", "GET /decide", d.show},
 		{cfg.Links.Secret != "", "POST /decide", d.press},
 		{cfg.Alerts.Bearer != "", "POST /alertmanager", d.alertmanager},

@@ -18,10 +18,11 @@ func FuzzDoors(f *testing.F) {
 	f.Add("pause train", token, []byte(`{"type":"block_actions"}`))
 	f.Add("budget train 1e99 USD", "y.p7.h.1.x", []byte(`{"update_id":1,"message":{"text":"x"}}`))
 	f.Add("silence * 2h", "", []byte(`{"encrypt":"AAAA"}`))
+	f.Add("status", "", []byte(`{"id":"1","type":3,"user":{"id":"1"},"data":{"custom_id":"y.p7.h.1.x"}}`))
 	f.Add("\x00", "....", []byte(`{"version":"4","groupKey":"g","status":"firing"}`))
 	f.Fuzz(func(t *testing.T, text, token string, doc []byte) {
-		b := newBench(t)
-		doors := []string{"/slack", "/feishu", "/dingtalk", "/telegram", "/decide", "/alertmanager", "/events"}
+		b := newDiscord(t)
+		doors := []string{"/slack", "/feishu", "/dingtalk", "/telegram", "/discord", "/decide", "/alertmanager", "/events"}
 		for _, d := range doors {
 			b.send(d, http.Header{}, string(doc))
 		}
@@ -35,6 +36,7 @@ func FuzzDoors(f *testing.F) {
 		sealed := seal(string(doc))
 		b.send("/feishu", larkHead("1790000000", sealed), sealed)
 		b.send("/telegram", http.Header{"X-Telegram-Bot-Api-Secret-Token": {key}}, string(doc))
+		b.send("/discord", discordHead(b.now, string(doc)), string(doc))
 		bearer := http.Header{"Authorization": {"Bearer " + key}}
 		b.send("/alertmanager", bearer, string(doc))
 		b.send("/events", bearer, string(doc))

@@ -2,6 +2,8 @@ package chatops
 
 import (
 	"bytes"
+	"crypto/ed25519"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"regexp"
@@ -32,6 +34,9 @@ type Settings struct {
 	Telegram struct {
 		Secret string `yaml:"secret_token"`
 	} `yaml:"telegram"`
+	Discord struct {
+		PublicKey string `yaml:"public_key"` // of the application, in hex
+	} `yaml:"discord"`
 	Links struct {
 		Secret string `yaml:"secret"` // the same as in notify's file
 	} `yaml:"links"`
@@ -46,6 +51,7 @@ type Person struct {
 	Feishu   string  `yaml:"feishu"` // open_id
 	DingTalk string  `yaml:"dingtalk"`
 	Telegram string  `yaml:"telegram"`
+	Discord  string  `yaml:"discord"`
 	Link     bool    `yaml:"link"`
 	Role     string  `yaml:"role"`    // viewer, operator, admin
 	Approve  float64 `yaml:"approve"` // highest plan, USD an hour; for an admin 0 is no bound, else nothing
@@ -53,7 +59,7 @@ type Person struct {
 
 func (p *Person) ids() map[string]string {
 	out := map[string]string{}
-	for via, id := range map[string]string{"slack": p.Slack, "feishu": p.Feishu, "dingtalk": p.DingTalk, "telegram": p.Telegram} {
+	for via, id := range map[string]string{"slack": p.Slack, "feishu": p.Feishu, "dingtalk": p.DingTalk, "telegram": p.Telegram, "discord": p.Discord} {
 		if id != "" {
 			out[via] = id
 		}
@@ -131,6 +137,9 @@ func (s Settings) check() error {
 		if err := p.check(); err != nil {
 			return fmt.Errorf("people: %s: %w", name, err)
 		}
+	}
+	if key, err := hex.DecodeString(s.Discord.PublicKey); s.Discord.PublicKey != "" && (err != nil || len(key) != ed25519.PublicKeySize) {
+		return errors.New("discord: public_key: want the application's public key, 64 of 0-9 and a-f")
 	}
 	for name, secret := range map[string]string{
 		"slack: signing_secret": s.Slack.Secret, "feishu: encrypt_key": s.Feishu.EncryptKey, "dingtalk: app_secret": s.DingTalk.Secret,

@@ -20,7 +20,7 @@ type word struct {
 	verb  string
 	about string        // a workload, a plan
 	money fleet.Money   // budget
-	wait  time.Duration // silence
+	wait  time.Duration // silence, keep
 	why   string
 	hash  string    // of the plan that was shown; "": as it is now
 	until time.Time // of a button or link
@@ -29,13 +29,13 @@ type word struct {
 
 // verbs are what can be said in chat; order knows what each needs. What a viewer may say changes nothing.
 var verbs = []string{
-	"help", "status", "offers", "why", "plan", "approve", "deny", "pause", "resume", "checkpoint", "replan", "silence", "budget", "stop", "panic", "go",
+	"help", "status", "offers", "why", "plan", "approve", "deny", "pause", "resume", "checkpoint", "replan", "keep", "silence", "budget", "stop", "panic", "go",
 }
 
 var synonyms = map[string]string{
 	"": "help", "reject": "deny", "ckpt": "checkpoint", "save": "checkpoint", "mute": "silence", "withdraw": "stop",
 	"状态": "status", "报价": "offers", "为什么": "why", "计划": "plan", "批准": "approve", "拒绝": "deny", "暂停": "pause", "恢复": "resume",
-	"停止": "stop", "检查点": "checkpoint", "预算": "budget", "静默": "silence", "帮助": "help",
+	"停止": "stop", "保持": "keep", "检查点": "checkpoint", "预算": "budget", "静默": "silence", "帮助": "help",
 }
 
 func (o word) reads() bool { return order.Needs(o.verb) == order.Viewer }
@@ -95,6 +95,15 @@ func (o *word) rest(words []string) (err error) {
 		o.about = next()
 		if o.money, err = amount(next(), next()); err != nil || o.about == "" {
 			return errOrder("say budget WORKLOAD AMOUNT USD")
+		}
+	case "keep":
+		if o.about = next(); o.about == "" {
+			return errOrder("keep: what? Say keep WORKLOAD, or keep WORKLOAD 8h")
+		}
+		if text := next(); text != "" {
+			if o.wait, err = time.ParseDuration(text); err != nil || o.wait <= 0 || o.wait > 30*24*time.Hour {
+				return errOrder("keep: say for how long: keep WORKLOAD 8h; 720h at most")
+			}
 		}
 	case "silence":
 		o.about = next()

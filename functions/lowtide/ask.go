@@ -46,6 +46,14 @@ func stopCommand() *cobra.Command {
 	}.command()
 }
 
+func keepCommand() *cobra.Command {
+	return word{
+		name: "keep", short: "Leave a workload as it is for a day, however idle it is",
+		fact: func(w string) events.Fact { return events.WorkloadKept{Workload: w, By: user()} },
+		then: func(*fleet.Workload) string { return "it is left as it is for a day, however idle it is" },
+	}.command()
+}
+
 // goesOn is what a checkpoint promises; without one, what that means.
 func goesOn(w *fleet.Workload, then string) string {
 	if w.Saved.ID == "" {

@@ -272,11 +272,10 @@ type rented struct {
 	meter  func() agent.Reading // how the machine is used; nil: not read
 
 	// Under the bed's mu, as is all that the machine does: the log and the checkpoints are everybody's.
-	m       *agenttest.Machine
-	cut     bool // no word in or out
-	contact time.Time
-	drop    func(events.OrderGiven) bool // loses an order; may be nil
-	orders  []given
+	m      *agenttest.Machine
+	cut    bool                         // no word in or out
+	drop   func(events.OrderGiven) bool // loses an order; may be nil
+	orders []given
 }
 
 type given struct {
@@ -288,7 +287,7 @@ var errCut = errors.New("cut off")
 
 func (b *bed) boot(boot fake.Boot) {
 	ctx, cancel := context.WithCancel(b.t.Context())
-	r := &rented{b: b, name: boot.Name, id: boot.Machine.ID, stop: cancel, contact: b.clock.Now()}
+	r := &rented{b: b, name: boot.Name, id: boot.Machine.ID, stop: cancel}
 	cfg := agent.Config{
 		Machine: boot.Name, ID: boot.Machine.ID, Fleet: b.fleet, Cloud: boot.Machine.Offer.Cloud, Account: boot.Machine.Offer.Account,
 		Bought: boot.Machine.Since,
@@ -306,7 +305,6 @@ func (b *bed) boot(boot fake.Boot) {
 		Upload:  func(int64) time.Duration { return 4 * time.Second },
 		Restore: func(int64) time.Duration { return 6 * time.Second },
 		Job:     func(_ string, env map[string]string) agenttest.Job { return world.NewJob(env) },
-		Contact: func() time.Time { return r.contact },
 		Newest:  r.newest,
 		Meter:   r.meter,
 		Bench: func(machine string, want fleet.Benchmark) (events.BenchmarkFinished, error) {
@@ -367,9 +365,6 @@ func (r *rented) live(ctx context.Context, h *host.Host) {
 		now := r.b.clock.Now()
 		ends, doomed := r.b.interruption(r.id)
 		r.b.mu.Lock()
-		if !r.cut {
-			r.contact = now
-		}
 		if doomed {
 			r.m.Interrupt(agent.Notice{Action: "terminate", Time: ends})
 		}

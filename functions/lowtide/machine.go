@@ -88,7 +88,6 @@ func agentCommand() *cobra.Command {
 
 // serveAgent wires one agent and runs it until ctx ends.
 func serveAgent(ctx context.Context, s agent.Settings) error {
-	var contact atomic.Int64 // wall time of the last word with NATS
 	user, own, err := machineUser(ctx, s, os.Getenv)
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
@@ -113,12 +112,6 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 		Power:  agent.Shutdown(s.PowerOff),
 		Disk:   agent.Dir(s.Dir),
 		Newest: newest(h, nc, s, own),
-		Contact: func() time.Time {
-			if n := contact.Load(); n > 0 {
-				return s.Clock.Of(time.Unix(0, n))
-			}
-			return time.Time{}
-		},
 	}
 	if s.Clock.Speed == 0 || s.Clock.Speed == 1 { // in compressed time a rate means nothing
 		use := meter.New(meter.Options{Scrape: s.Scrape})
@@ -139,19 +132,12 @@ func serveAgent(ctx context.Context, s agent.Settings) error {
 	}
 	sh.hide = a.Hide
 	defer a.Close()
-	return alive(ctx, h, a, s, func() {
-		// A round trip, at most one a second: a connection may be dead for long before it says so.
-		if last := contact.Load(); time.Since(time.Unix(0, last)) > time.Second && nc.IsConnected() {
-			if _, err := nc.RTT(); err == nil {
-				contact.Store(time.Now().UnixNano())
-			}
-		}
-	})
+	return alive(ctx, h, a, s)
 }
 
 // alive runs the agent. NATS may be away, from the start or for ever: the agent ticks all the same, since it alone can
 // save and end this machine then. What it says meanwhile is dropped, and its next machine.heard holds it.
-func alive(ctx context.Context, h *host.Host, a *agent.Agent, s agent.Settings, probe func()) error {
+func alive(ctx context.Context, h *host.Host, a *agent.Agent, s agent.Settings) error {
 	orders := a.Function()
 	orders.Tick = nil
 	said := make(chan []events.Event, 64)
@@ -167,8 +153,10 @@ func alive(ctx context.Context, h *host.Host, a *agent.Agent, s agent.Settings, 
 	})
 	all.Go(func() {
 		for ctx.Err() == nil {
-			probe()
-			wait(ctx, time.Second)
+			if err := a.Guard(ctx, s.Clock.Now()); err != nil {
+				slog.Warn("guard", "err", err)
+			}
+			wait(ctx, max(s.Clock.Real(time.Second), 5*time.Millisecond))
 		}
 	})
 	all.Go(func() {
@@ -216,7 +204,7 @@ func wait(ctx context.Context, d time.Duration) {
 // powerOff asks the fake cloud to switch this machine off.
 type powerOff struct {
 	url     string
-	refused time.Time // wall time since when nobody listens there
+	refused atomic.Int64 // wall time since when nobody listens there; 0: somebody does
 }
 
 // goneAfter is how long nobody may listen before the cloud counts as gone.
@@ -232,10 +220,9 @@ func (p *powerOff) Off(ctx context.Context, _ string) error {
 	resp, err := http.DefaultClient.Do(req)
 	switch {
 	case !errors.Is(err, syscall.ECONNREFUSED):
-		p.refused = time.Time{}
-	case p.refused.IsZero():
-		p.refused = time.Now()
-	case time.Since(p.refused) > goneAfter:
+		p.refused.Store(0)
+	case p.refused.CompareAndSwap(0, time.Now().UnixNano()):
+	case time.Since(time.Unix(0, p.refused.Load())) > goneAfter:
 		self, ferr := os.FindProcess(os.Getpid())
 		if ferr == nil {
 			ferr = self.Signal(os.Interrupt)

@@ -91,6 +91,7 @@ func root() *cobra.Command {
 		planCommand(),
 		pauseCommand(),
 		resumeCommand(),
+		keepCommand(),
 		stopCommand(),
 		changeCommand(),
 		panicCommand(),

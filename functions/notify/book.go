@@ -64,6 +64,8 @@ type Incident struct {
 	Ask     *Ask       `json:"ask,omitempty"`     // approval
 	Trouble []*Trouble `json:"trouble,omitempty"` // trouble
 	Budget  *Budget    `json:"budget,omitempty"`  // budget
+	Waste   *Waste     `json:"waste,omitempty"`   // waste
+	Fault   *Fault     `json:"fault,omitempty"`   // checkpoint, stray
 	Note    *Note      `json:"note,omitempty"`    // halted, channel, alert, rule, silence
 }
 
@@ -134,6 +136,36 @@ type Budget struct {
 	Gone     bool        `json:"gone,omitempty"`
 }
 
+// Waste is a workload that does little with what is paid for it.
+type Waste struct {
+	Workload string      `json:"workload"`
+	Machine  string      `json:"machine"`
+	Hourly   fleet.Money `json:"hourly,omitzero"`
+	Idle     bool        `json:"idle,omitempty"` // else underused
+	Held     bool        `json:"held,omitempty"` // memory or a process is still there
+	Since    time.Time   `json:"since"`
+	Why      string      `json:"why"`
+	Action   string      `json:"action,omitempty"` // stop, smaller; "": it is only told
+	At       time.Time   `json:"at,omitzero"`      // when that is done
+	End      string      `json:"end,omitempty"`    // busy, kept, paused, finished, withdrawn
+	By       string      `json:"by,omitempty"`     // who wants it kept
+	Until    time.Time   `json:"until,omitzero"`   // and for how long
+}
+
+// Fault is something about a workload or a machine that went wrong, and how often.
+type Fault struct {
+	Workload string      `json:"workload,omitempty"`
+	Machine  string      `json:"machine,omitempty"`
+	ID       string      `json:"id,omitempty"`
+	Offer    string      `json:"offer,omitempty"`
+	Hourly   fleet.Money `json:"hourly,omitzero"`
+	Why      string      `json:"why,omitempty"`
+	Count    int         `json:"count"`
+	Step     int64       `json:"step,omitempty"` // newest durable one
+	SavedAt  time.Time   `json:"saved_at,omitzero"`
+	Since    time.Time   `json:"since,omitzero"`
+}
+
 // Decision is what became of a plan.
 type Decision struct {
 	State string    `json:"state"` // as Ask.State
@@ -189,6 +221,10 @@ func (i *Incident) About() (names []string) {
 		add(i.Ask.Plan.Workload)
 	case i.Budget != nil:
 		add(i.Budget.Workload)
+	case i.Waste != nil:
+		add(i.Waste.Workload)
+	case i.Fault != nil:
+		add(i.Fault.Workload)
 	}
 	return names
 }

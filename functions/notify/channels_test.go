@@ -380,3 +380,41 @@ func TestARevokedFeishuTokenIsReplaced(t *testing.T) {
 		stand.Revoke()
 	}
 }
+
+func TestDiscordsOwnButtonsAreShownWhileADecisionIsOpenAndOnlyByAnApplication(t *testing.T) {
+	for _, app := range []bool{true, false} {
+		dc := &notifytest.Discord{Path: "/api/webhooks/1/" + secret, App: app, Board: notifytest.Board{Now: (&clock{t0}).now}}
+		ch, err := discord.New(discord.Settings{Webhook: "https://discord.test/api/webhooks/1/" + secret, App: app}, notifytest.Client(dc))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ch.Traits().Buttons != app {
+			t.Errorf("app %v: it says that it carries buttons: %v", app, ch.Traits().Buttons)
+		}
+		m := message("#12 Approve 3 USD/h for train?")
+		m.Actions = []notify.Action{
+			{Act: "approve", Text: "Approve", Token: "y.p7.h.1.x", URL: "https://lowtide.test/decide?t=1"}, {Act: "deny", Text: "Deny", Token: "n.p7.h.1.x", URL: "https://lowtide.test/decide?t=2"},
+		}
+		ref, err := ch.Send(t.Context(), m, "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown := dc.Messages()[0].Raw
+		if has := strings.Contains(shown, `"custom_id":"y.p7.h.1.x"`) && strings.Contains(shown, `"style":4`); has != app {
+			t.Errorf("app %v: buttons %v in %s", app, has, shown)
+		}
+		if has := strings.Contains(shown, "https://lowtide.test/decide"); has == app {
+			t.Errorf("app %v: links %v in %s", app, has, shown)
+		}
+		m.Actions, m.Closed = nil, true
+		if _, err := ch.Send(t.Context(), m, ref); err != nil {
+			t.Fatal(err)
+		}
+		if shown := dc.Messages()[0].Raw; strings.Contains(shown, "custom_id") || app && !strings.Contains(shown, `"components":[]`) {
+			t.Errorf("app %v: after the decision: %s", app, shown)
+		}
+		if p := dc.Problems(); len(p) > 0 {
+			t.Errorf("app %v: %q", app, p)
+		}
+	}
+}

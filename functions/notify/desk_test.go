@@ -359,3 +359,34 @@ func TestWhatARuleHasToTellIsNewsOrAStateThatEnds(t *testing.T) {
 		t.Errorf("after its end: %+v", m)
 	}
 }
+
+func TestAWasteIsOneMessageUntilItIsOverAndNothingLateOpensItAgain(t *testing.T) {
+	var s *notifytest.Slack
+	d := newDesk(t, 1, one(t, &s, notify.Route{}))
+	d.say(run("train", "m1", 1, 3, d.host.Now())...)
+	idle := func() events.Fact {
+		return events.WorkloadIdle{Workload: "train", Machine: "m1", Epoch: 1, Since: t0, Why: fmt.Sprintf("nothing worked, seen at %s", d.host.Now().Format("15:04"))}
+	}
+	d.say(events.WorkloadWarned{Workload: "train", Action: fleet.IdleStop, Why: "idle", At: t0.Add(30 * time.Minute)}, idle()) // in either order
+	d.pass(time.Minute)
+	m := s.Messages()
+	if len(m) != 1 || !strings.Contains(m[0].Title, "train is IDLE at 3.0000 USD/h") || !strings.Contains(m[0].Text, "lowtide keep train") {
+		t.Fatalf("told %+v", m)
+	}
+	old := idle()
+	d.pass(time.Hour)
+	d.say(idle())
+	d.pass(time.Minute)
+	d.say(events.WorkloadBusy{Workload: "train", Machine: "m1", Epoch: 1})
+	d.pass(time.Minute)
+	d.say(old, events.WorkloadIdle{Workload: "train", Machine: "m0", Epoch: 0, Since: d.host.Now(), Why: "of a run before"})
+	d.pass(10 * time.Minute)
+	if m := s.Messages(); len(m) != 1 || !strings.Contains(m[0].Title, "train works again") {
+		t.Errorf("told %+v, want the one message, that it works again", m)
+	}
+	d.say(events.WorkloadIdle{Workload: "train", Machine: "m1", Epoch: 1, Since: d.host.Now(), Why: "again"})
+	d.pass(time.Minute)
+	if m := s.Messages(); len(m) != 2 {
+		t.Errorf("%d messages, want a second for a second waste", len(m))
+	}
+}

@@ -24,6 +24,7 @@ var hears = []events.Kind{
 	"plan.proposed", "plan.approved", "plan.rejected", "plan.made", "plan.failed", "approval.refused",
 	"budget.warned", "budget.exhausted", "policy.set", "silence.set", "channel.failed", "channel.recovered",
 	"alert.received", "rule.failed", "rule.acted",
+	"workload.idle", "workload.underused", "workload.busy", "workload.warned", "workload.kept", "checkpoint.failed", "instance.found",
 }
 
 // Read returns a fleet's book; an empty one if nothing was ever written.
@@ -175,6 +176,7 @@ func (b *Book) hear(e events.Event) {
 		b.started(f)
 	case events.CheckpointSaved:
 		b.saved(f)
+		b.close("checkpoint/" + f.Workload)
 	case events.InstanceInterrupted:
 		i = b.interrupted(f, e.Dry)
 	case events.PlanProposed:
@@ -223,6 +225,20 @@ func (b *Book) hear(e events.Event) {
 	case events.RuleFailed:
 		i = b.note("rule", "rule/"+f.Rule, Warning, Note{Name: f.Rule, Text: f.Why}, false)
 		b.done(i)
+	case events.WorkloadIdle:
+		i = b.wastes(Waste{Workload: f.Workload, Machine: f.Machine, Idle: true, Held: f.Held, Since: f.Since, Why: f.Why}, f.Epoch)
+	case events.WorkloadUnderused:
+		i = b.wastes(Waste{Workload: f.Workload, Machine: f.Machine, Since: f.Since, Why: f.Why}, f.Epoch)
+	case events.WorkloadWarned:
+		i = b.warned(f)
+	case events.WorkloadBusy:
+		b.wasted(f.Workload, func(w *Waste) { w.End = "busy" })
+	case events.WorkloadKept:
+		b.wasted(f.Workload, func(w *Waste) { w.End, w.By, w.Until = "kept", f.By, f.Until })
+	case events.CheckpointFailed:
+		i = b.notSaved(f)
+	case events.InstanceFound:
+		i = b.stray(f)
 	case events.RuleActed:
 		i = b.ruled(f)
 	}
@@ -489,6 +505,8 @@ func (b *Book) saved(f events.CheckpointSaved) {
 
 // over ends what is open of a workload that shall not run.
 func (b *Book) over(workload, how string) {
+	b.wasted(workload, func(w *Waste) { w.End = how })
+	b.close("checkpoint/" + workload)
 	b.each(workload, func(t *Taken) bool { t.End = how; return true })
 	b.clear(workload)
 	if i := b.newest("budget/" + workload); i != nil && i.Closed.IsZero() && how != "paused" {
@@ -504,6 +522,7 @@ func (b *Book) over(workload, how string) {
 
 // gone ends what is open of a machine that carried nothing.
 func (b *Book) gone(machine string) {
+	b.close("stray/" + machine)
 	m := b.machine(machine)
 	if m.Gone.IsZero() {
 		m.Gone = b.Now

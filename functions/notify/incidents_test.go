@@ -266,6 +266,9 @@ func TestNothingIsLostWhenFactsComeTwiceAndOutOfOrderAndSendersDie(t *testing.T)
 				t.Errorf("seed %d: %s: %d incidents in %d messages, want one: %v", seed, p.name, len(numbers), len(shown), numbers)
 				continue
 			}
+			if most := 3 + d.books.kills; len(shown) > most { // who dies between sending and storing sends once more
+				t.Errorf("seed %d: %s: %d messages, want %d at most", seed, p.name, len(shown), most)
+			}
 			if last := shown[len(shown)-1]; !strings.Contains(last.Title, fmt.Sprintf("Over: %d of %d", some, some)) {
 				t.Errorf("seed %d: %s: the last is %q", seed, p.name, last.Title)
 			}

@@ -447,6 +447,7 @@ func (d *Decider) heard(e events.MachineHeard) {
 	}
 	d.ready(m, e.ID)
 	m.Acked = max(m.Acked, e.Number)
+	d.leased(m, e.Lease)
 	if e.Workload == "" || e.Workload != m.Workload {
 		return
 	}

@@ -99,6 +99,7 @@ func (d *Decider) due(again bool) []events.Event {
 		if !repeat {
 			i.NextAt = f.Now.Add(saySteps[min(i.Said, len(saySteps)-1)])
 			i.Said++
+			d.spoke(f.Machines[i.Machine])
 		}
 		if e, ok := d.say(i); ok {
 			out = append(out, e)
@@ -107,6 +108,7 @@ func (d *Decider) due(again bool) []events.Event {
 			delete(f.Outbox, i.ID)
 		}
 	}
+	out = append(out, d.renew()...)
 	if wake := d.wake(); !wake.Equal(f.WakeAt) || again {
 		f.WakeAt = wake
 		e := events.New(f.Name, "rebalance", f.Now, events.ClockTicked{What: "wake", Due: wake})
@@ -183,6 +185,7 @@ func (d *Decider) wake() time.Time {
 		}
 	}
 	for _, m := range f.Machines {
+		sooner(d.renewAt(m))
 		switch {
 		case m.Phase == fleet.Ending || m.Phase == fleet.Ended:
 		case m.Doomed():

@@ -17,8 +17,10 @@ func (w *world) steps(machine string, from int64, perMinute float64, during time
 	for i := range int(during / (5 * time.Minute)) {
 		step = from + int64(float64(5*(i+1))*perMinute)
 		said := w.hear(5*time.Minute, events.MachineHeard{Machine: machine, Beat: w.seq, Workload: "a", Run: fleet.Run{Epoch: epoch, Phase: fleet.Running, Step: step}})
-		if given := pick[events.OrderGiven](said); len(given) > 0 {
-			return step, &given[0]
+		for _, given := range pick[events.OrderGiven](said) {
+			if given.Attempt == 1 { // not the present one said again
+				return step, &given
+			}
 		}
 	}
 	return step, nil

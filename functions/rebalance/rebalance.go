@@ -13,6 +13,7 @@
 //	plan.Make  what needs a choice: buying, waiting            shared/plan
 //	aside      the tables that it reckons with                 aside.go
 //	outbox     what must be said now, and when to wake         outbox.go
+//	renew      a word to each machine, by which it lives on    renew.go
 package rebalance
 
 import (

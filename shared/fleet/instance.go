@@ -33,6 +33,7 @@ type Instance struct {
 	Bought   time.Time `json:"bought,omitzero"`
 	ReadyAt  time.Time `json:"ready_at,omitzero"`
 	Heard    time.Time `json:"heard,omitzero"`     // last word of its agent
+	Told     time.Time `json:"told,omitzero"`      // last word to it, in whole seconds: what its lease counts from
 	EndsBy   time.Time `json:"ends_by,omitzero"`   // earliest announced end; zero: not doomed
 	Gone     time.Time `json:"gone,omitzero"`      // when the cloud confirmed the end
 	Order    Order     `json:"order,omitzero"`     // what it shall do, the last word

@@ -32,7 +32,7 @@ func (r Role) Valid() bool { return rank[r] > 0 }
 // verbs say what each word needs.
 var verbs = map[string]Role{
 	"approve": Operator, "deny": Operator, "pause": Operator, "resume": Operator, "checkpoint": Operator, "silence": Operator,
-	"replan": Operator, "submit": Operator, "scale": Operator,
+	"replan": Operator, "keep": Operator, "submit": Operator, "scale": Operator,
 	"budget": Admin, "stop": Admin, "panic": Admin, "go": Admin,
 }
 
@@ -52,7 +52,7 @@ type Order struct {
 	Verb  string
 	About string      // a workload; for silence a pattern
 	Money fleet.Money // budget
-	Until time.Time   // silence
+	Until time.Time   // silence, keep; for keep zero is a day
 	Why   string      // panic, silence
 	By    string      // who says it
 }
@@ -110,6 +110,8 @@ func change(w *fleet.Workload, o Order) Answer {
 		return yes(o.About+" saves, stops and is withdrawn", o.About+" 保存、停止并撤回", events.WorkloadWithdrawn{Workload: o.About, By: o.By})
 	case "replan":
 		return yes("the planner looks at "+o.About+" again", "重新规划 "+o.About, events.PlanAsked{Workload: o.About, By: o.By})
+	case "keep":
+		return yes(o.About+" is left as it is, however idle", o.About+" 保持不变，即使空闲", events.WorkloadKept{Workload: o.About, By: o.By, Until: o.Until})
 	case "checkpoint":
 		if w.On == "" {
 			return no(o.About+" does not run: there is nothing to save", o.About+" 未在运行，无可保存")

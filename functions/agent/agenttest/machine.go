@@ -35,8 +35,7 @@ type Options struct {
 	Log    *Log    // where the steps are noted; may be nil
 	Rate   float64 // steps in a second of virtual time; 1 if zero
 
-	Newest  func(ctx context.Context) (events.OrderGiven, bool, error) // may be nil
-	Contact func() time.Time                                           // may be nil: always in contact
+	Newest func(ctx context.Context) (events.OrderGiven, bool, error) // may be nil
 
 	Setup   time.Duration                                                             // from the start of the process to its first step
 	Upload  func(bytes int64) time.Duration                                           // nil: at once
@@ -134,7 +133,7 @@ func (m *Machine) live(call func(*agent.Agent) ([]events.Event, error)) (out []e
 	if m.agent == nil {
 		deps := agent.Deps{
 			Runner: runner{m}, Saver: saver{m}, Bench: bench{m}, Power: power{m}, Disk: disk{m}, Watch: watch{m},
-			Newest: m.o.Newest, Contact: m.o.Contact, Spawn: m.spawn,
+			Newest: m.o.Newest, Spawn: m.spawn,
 		}
 		if m.o.Meter != nil {
 			deps.Meter = meter(m.o.Meter)

@@ -332,7 +332,7 @@ func (s State) listener() (Process, error) {
 	var who struct {
 		PID int `json:"pid"`
 	}
-	data, err := os.ReadFile(s.Listening)
+	data, err := ReadMark(s.Listening, maxMark)
 	if err != nil {
 		return Process{}, fmt.Errorf("%w: %w", ErrNotListening, err)
 	}

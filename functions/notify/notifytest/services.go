@@ -229,6 +229,7 @@ func (g *Telegram) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 type Discord struct {
 	Board
 	Path string // "/api/webhooks/1/token"
+	App  bool   // it is an application's own, and may carry buttons
 }
 
 // ServeHTTP answers as Discord.
@@ -248,11 +249,30 @@ func (d *Discord) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Content string
 		Embeds  []struct{ Description string }
 		Allowed *struct{ Parse []string } `json:"allowed_mentions"`
+
+		Components []struct {
+			Type       int
+			Components []struct {
+				Type, Style int
+				Label       string
+				ID          string `json:"custom_id"`
+			}
+		}
 	}
 	if json.Unmarshal(body, &in) != nil || in.Content == "" || utf8.RuneCountInString(in.Content) > 2000 || in.Allowed == nil || len(in.Allowed.Parse) > 0 || len(in.Embeds) > 1 || len(in.Embeds) == 1 && utf8.RuneCountInString(in.Embeds[0].Description) > 4096 {
 		d.problem("discord: not a message: %.200s", body)
 		w.WriteHeader(http.StatusBadRequest)
 		return
+	}
+	for _, row := range in.Components {
+		if !d.App || row.Type != 1 || len(row.Components) == 0 || len(row.Components) > 5 {
+			d.problem("discord: these buttons are not allowed here: %.200s", body)
+		}
+		for _, b := range row.Components {
+			if b.Type != 2 || b.Style < 1 || b.Style > 4 || b.Label == "" || len(b.Label) > 80 || b.ID == "" || len(b.ID) > 100 {
+				d.problem("discord: a button that it refuses: %.200s", body)
+			}
+		}
 	}
 	if d.over() {
 		w.WriteHeader(http.StatusTooManyRequests)

@@ -37,7 +37,7 @@ var says = map[string][]events.Kind{
 	"ledger":    {"budget.warned", "budget.exhausted"},
 	"usage":     {"workload.idle", "workload.underused", "workload.busy"},
 	"notify":    {"channel.failed", "channel.recovered"},
-	"chatops":   append([]events.Kind{"plan.approved", "plan.rejected", "policy.set", "silence.set", "person.acted", "alert.received"}, orders...),
+	"chatops":   append([]events.Kind{"plan.approved", "plan.rejected", "policy.set", "silence.set", "workload.kept", "person.acted", "alert.received"}, orders...),
 	"rules":     append([]events.Kind{"rule.acted", "rule.failed", "webhook.asked", "workload.asked"}, orders...),
 }
 

@@ -96,7 +96,7 @@ func (r Record) live(l *Life, end time.Time) {
 	}
 	rented := map[string]*rental{}
 	var order []string
-	step, worked, startUp := int64(0), time.Duration(0), time.Duration(0)
+	step, worked, startUp, epoch := int64(0), time.Duration(0), time.Duration(0), uint64(0)
 	for _, e := range r.Events {
 		if e.Fleet != l.Fleet {
 			continue
@@ -112,7 +112,8 @@ func (r Record) live(l *Life, end time.Time) {
 				m.until = f.At
 			}
 		case events.WorkloadStarted:
-			if m := rented[f.Machine]; m != nil && f.Workload == l.Spec.Name && e.Time.After(m.from) {
+			if m := rented[f.Machine]; m != nil && f.Workload == l.Spec.Name && f.Epoch > epoch && e.Time.After(m.from) { // said again, it is no other start
+				epoch = f.Epoch
 				l.Starts++
 				startUp += e.Time.Sub(m.from)
 				if l.Spec.Steps > 0 && step > f.Step {

@@ -50,6 +50,7 @@ func story() (facts []events.Event, lists map[string][]fleet.Offer) {
 	say(33, events.PriceChanged{Cloud: "fake", Region: "r1", Digest: "d2", Offers: 3})
 	say(34, events.InstanceLaunched{Machine: "m2", Workload: "w", Offer: b, At: at(34)})
 	say(37, events.WorkloadStarted{Workload: "w", Machine: "m2", Epoch: 2, Step: 20})
+	say(39, events.WorkloadStarted{Workload: "w", Machine: "m2", Epoch: 2, Step: 20}) // said again
 	for minute := 40; minute < 90; minute += 5 {
 		say(minute, events.ClockTicked{What: "tick", Due: at(minute)})
 	}
