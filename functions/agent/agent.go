@@ -8,7 +8,8 @@
 //   - One run at a time, each epoch once: an epoch that ran here and is over never starts again, and a later one
 //     starts only when the process of the earlier one is gone.
 //   - Only what is durable is said to be saved. A run that ends, however it ends, ends with its newest complete
-//     checkpoint durable, unless the machine is taken first or a deadline passes.
+//     checkpoint durable, unless the machine is taken first, a deadline passes, it can never be saved as it is, or, of a
+//     run that was to end, the store takes nothing for Insist.
 //   - Every machine.heard holds all there is to know, so that any other fact may be lost.
 //   - The machine ends itself without a word from the decider for the lease, and at its hard end, after its save or a
 //     grace; also when the agent hangs, if the host calls Guard.
@@ -53,6 +54,7 @@ type Config struct {
 	Serialise time.Duration // what a job is given to reach a step boundary and write its files; 20 s if zero
 	Look      time.Duration // between two looks at the machine's use; 5 s if zero
 	Measure   time.Duration // between two utilisation.measured; a minute if zero
+	Insist    time.Duration // how long the last upload of a run that was to end is tried again while it fails; 15 min if zero
 	Reserve   time.Duration // left before a machine is taken, for bad luck; 10 s if zero
 }
 
@@ -67,6 +69,7 @@ func (c Config) withDefaults() Config {
 	or(&c.Beat, 30*time.Second)
 	or(&c.Poll, 5*time.Second)
 	or(&c.Serialise, 20*time.Second)
+	or(&c.Insist, 15*time.Minute)
 	or(&c.Reserve, 10*time.Second)
 	or(&c.Look, 5*time.Second)
 	or(&c.Measure, time.Minute)
@@ -313,6 +316,9 @@ func (a *Agent) look(ctx context.Context) {
 		a.trouble = errors.Join(a.trouble, fmt.Errorf("look at the workload: %w", err))
 		a.seen = false
 		return
+	}
+	if r := &a.memo.Run; st.Newest != nil && st.Epoch == r.Epoch && st.Newest.Step < r.FromStep {
+		st.Newest, st.Wrong = nil, fmt.Sprintf("READY names a step below %d, which the run was restored at: it is never made durable; count on from there", r.FromStep)
 	}
 	if st.Wrong != a.live.Wrong {
 		a.wrongAt = a.now

@@ -81,12 +81,15 @@ type Local struct {
 var (
 	ErrDamaged = errors.New("checkpoint damaged or gone")
 	ErrStale   = errors.New("a later epoch has begun")
+	ErrUnfit   = errors.New("no checkpoint")                         // what lies there can never be saved
+	ErrChanged = errors.New("checkpoint changed while it was saved") // nor this, as long as it does
 )
 
 // Saver keeps checkpoints where they outlive the machine.
 type Saver interface {
 	// Save returns when the content of path is durable as the workload's checkpoint of the epoch and step; of the
-	// manifest ID, Epoch, Step and Bytes are set. ErrStale if a later epoch has begun.
+	// manifest ID, Epoch, Step and Bytes are set. ErrStale if a later epoch has begun, ErrUnfit and ErrChanged if the path
+	// is to blame. Any other error may pass.
 	Save(ctx context.Context, workload string, epoch uint64, l Local) (fleet.Manifest, error)
 	// Restore makes dir the checkpoint of that manifest, every byte checked. ErrDamaged if that cannot be.
 	Restore(ctx context.Context, workload, manifest, dir string) (fleet.Manifest, error)

@@ -56,6 +56,7 @@ type run struct {
 	Asked time.Time `json:"asked,omitzero"` // to save and stop
 	Had   int64     `json:"had,omitempty"`  // newest complete step on this disk at that time
 	Term  time.Time `json:"term,omitzero"`  // to end, saved or not
+	Waits time.Time `json:"waits,omitzero"` // since when the process is gone, the run is to end, and only its upload is waited for
 	Stale bool      `json:"stale,omitempty"`
 	Spare string    `json:"spare,omitempty"` // why its last save was not begun
 }

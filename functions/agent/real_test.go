@@ -334,6 +334,7 @@ func TestAMarkThatIsWrongIsTold(t *testing.T) {
 		`{}`:                        "READY names no path",
 		`{"path":"gone","step":20}`: "READY names gone, which is not there",
 		`step 20`:                   "READY cannot be read",
+		`{"path":".","step":-5}`:    "READY names a step of 0 or less",
 	} {
 		t.Run(mark, func(t *testing.T) {
 			t.Parallel() // each waits ten seconds: a mark may be wrong for a moment

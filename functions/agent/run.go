@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"lowtide/events"
+	"lowtide/shared/checkpoint"
 	"lowtide/shared/fleet"
 )
 
@@ -272,6 +273,9 @@ func (a *Agent) running(ctx context.Context) error {
 	if a.live.Alive {
 		return nil
 	}
+	if want && r.Waits.IsZero() {
+		r.Waits = a.now
+	}
 	return a.conclude(e)
 }
 
@@ -307,12 +311,8 @@ func (a *Agent) conclude(e end) error {
 	r := &a.memo.Run
 	told := !r.Told.IsZero()
 	failed := !told && a.live.Code != 0
-	if !a.superseded() && a.unsaved() {
-		late := !e.by.IsZero() && !a.now.Before(e.by)
-		refused := !e.by.IsZero() && a.upload.refused == a.live.Newest.Step
-		if !late && !refused && !(failed && a.upload.fails >= 3) {
-			return nil // the upload goes on, or is tried again
-		}
+	if !a.superseded() && a.unsaved() && !a.hopeless(e, failed) {
+		return nil // the upload goes on, or is tried again
 	}
 	if a.blind(e) || a.lastLog(e) {
 		return nil
@@ -326,6 +326,22 @@ func (a *Agent) conclude(e end) error {
 		return a.over(fleet.RunFailed)
 	}
 	return a.over(fleet.RunFinished)
+}
+
+// hopeless says that the newest checkpoint of a run whose process is gone will not become durable, or is not waited for any
+// longer. One that finished by itself is waited for until somebody wants its machine: its result may be in there.
+func (a *Agent) hopeless(e end, failed bool) bool {
+	r, u, step := &a.memo.Run, &a.upload, a.live.Newest.Step
+	late := !e.by.IsZero() && !a.now.Before(e.by)
+	refused := !e.by.IsZero() && u.refused == step
+	if late || refused || u.lost == step || failed && u.fails >= 3 {
+		return true
+	}
+	patience := a.cfg.Insist
+	if u.fails == 0 && a.work.busy("save") {
+		patience = checkpoint.SaveLimit // it is on its way, and may be large
+	}
+	return !r.Waits.IsZero() && !a.now.Before(r.Waits.Add(patience))
 }
 
 // log keeps what is printed, now and then.

@@ -1,11 +1,13 @@
 package agent_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
 
 	"lowtide/events"
+	"lowtide/functions/agent"
 	"lowtide/functions/agent/agenttest"
 	"lowtide/shared/fleet"
 )
@@ -302,3 +304,98 @@ var errStore = errString("the bucket is out of reach")
 type errString string
 
 func (e errString) Error() string { return string(e) }
+
+func TestARunWhoseCheckpointCanNeverBeSavedEndsWithWhatIsDurable(t *testing.T) {
+	for name, broken := range map[string]error{"unfit": agent.ErrUnfit, "changes": agent.ErrChanged} {
+		b := newBed(t)
+		b.pass(time.Second)
+		b.order(start(1, 1, "", ""))
+		b.pass(70 * time.Second)
+		b.store.Fail(fmt.Errorf("%w: file \"pw\": links out of it", broken))
+		o := start(2, 1, "", "")
+		o.Save, o.Stop = &fleet.Save{ID: "s"}, true
+		b.order(o)
+		b.pass(time.Minute)
+		if s := one[events.WorkloadStopped](b); s.Saved.Step != 60 {
+			t.Errorf("%s: stopped with %+v, want step 60", name, s.Saved)
+		}
+		told := facts[events.CheckpointFailed](b)
+		if last := told[len(told)-1]; last.Save != "s" || !strings.Contains(last.Why, "links out of it") {
+			t.Errorf("%s: told %+v, want the order answered with the cause", name, told)
+		}
+		if n := len(facts[events.CheckpointFailed](b)); n > 3 {
+			t.Errorf("%s: told %d times", name, n)
+		}
+	}
+}
+
+func TestAStoreThatTakesNothingHoldsARunThatIsToEndForAQuarterOfAnHour(t *testing.T) {
+	for _, finished := range []bool{false, true} {
+		b := newBed(t)
+		if finished {
+			b.steps = 90
+		}
+		b.pass(time.Second)
+		b.order(start(1, 1, "", ""))
+		b.pass(70 * time.Second)
+		b.store.Fail(errStore)
+		b.pass(time.Hour) // nobody wants it to end: it is tried again and again
+		if n := len(facts[events.WorkloadFinished](b)); n != 0 {
+			t.Fatal("finished was said though its result is not durable and nobody wants the machine")
+		}
+		o := start(2, 1, "", "")
+		o.Save, o.Stop = &fleet.Save{ID: "s"}, true
+		b.order(o)
+		b.pass(14 * time.Minute)
+		if h := b.last(); h.Run.Phase != fleet.Running {
+			t.Fatalf("heard %+v, want it to wait for the store", h.Run)
+		}
+		b.pass(2 * time.Minute)
+		if h := b.last(); !h.Run.Phase.Over() || h.Saved.Step != 60 {
+			t.Errorf("finished %v: heard %+v, want it over with what is durable", finished, h)
+		}
+		told := facts[events.CheckpointFailed](b)
+		if last := told[len(told)-1]; last.Save != "s" || !strings.Contains(last.Why, errStore.Error()) {
+			t.Errorf("told %+v, want the order answered with the cause", last)
+		}
+	}
+}
+
+func TestASaveOfARunThatGoesOnIsAnsweredWhereThereCanBeNone(t *testing.T) {
+	b := newBed(t)
+	b.pass(time.Second)
+	b.order(start(1, 1, "", ""))
+	b.store.Fail(agent.ErrUnfit)
+	b.pass(70 * time.Second)
+	o := start(2, 1, "", "")
+	o.Save = &fleet.Save{ID: "s"}
+	b.order(o)
+	b.pass(5 * time.Second)
+	told := facts[events.CheckpointFailed](b)
+	if last := told[len(told)-1]; last.Save != "s" || b.m.Alive() != 1 {
+		t.Errorf("told %+v, epoch %d alive; want the order answered and the run going on", told, b.m.Alive())
+	}
+}
+
+// forgetful begins anew whatever it is restored from.
+type forgetful struct{ chain }
+
+func (*forgetful) Load([]byte) error { return nil }
+
+func TestAJobThatCountsFromTheBeginningAgainIsToldOnce(t *testing.T) {
+	b := newBed(t)
+	b.pass(time.Second)
+	b.order(start(1, 1, "", ""))
+	b.pass(130 * time.Second)
+	b.opts.Job = func(string, map[string]string) agenttest.Job { return &forgetful{chain{of: 1000}} }
+	b.m = agenttest.New(b.opts)
+	b.pass(time.Second)
+	o := start(2, 2, "1-120", "1-60")
+	o.Start.SaveEvery = 7 * time.Second // each mark is another
+	b.order(o)
+	b.forget()
+	b.pass(110 * time.Second)
+	if why := one[events.CheckpointFailed](b).Why; !strings.Contains(why, "below 120") {
+		t.Errorf("why %q, want the step named that it was restored at", why)
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"lowtide/events"
@@ -173,7 +174,8 @@ type upload struct {
 	step    int64     // in flight
 	fails   int       // in a row
 	refused int64     // step whose upload was not begun: no time
-	why     string    // with numbers
+	lost    int64     // step that can never be saved
+	why     string    // of either, or of the last failure
 	told    time.Time // when a failure was last said
 	finalAt time.Time // when the checkpoint that was asked for became durable
 	target  int64     // step that the open order to save waits for
@@ -204,7 +206,7 @@ func (a *Agent) save(e end) {
 			a.work.stop("save")
 		}
 		return
-	case a.now.Before(a.work.retryAt("save")):
+	case a.now.Before(a.work.retryAt("save")) || u.lost == l.Step:
 		return
 	case !by.IsZero() && u.refused == l.Step:
 		return
@@ -253,14 +255,20 @@ func (a *Agent) saved(epoch uint64, asked, began time.Time, l Local, m fleet.Man
 		return
 	case err != nil:
 		u.fails++
-		a.work.again("save", a.now.Add(min(time.Minute, 5*time.Second<<min(u.fails-1, 4))))
-		if u.told.IsZero() || !a.now.Before(u.told.Add(time.Minute)) || r.Phase.Over() {
-			u.told = a.now
-			a.saveFailed(err.Error())
+		u.why = a.mask(err.Error())
+		if errors.Is(err, ErrUnfit) || errors.Is(err, ErrChanged) && u.fails >= mostChanges {
+			u.lost, u.fails = l.Step, 0
+			if !a.live.Alive {
+				u.told = time.Time{} // it is the last there will be
+			}
+			a.tellFailed()
+			return
 		}
+		a.work.again("save", a.now.Add(min(time.Minute, 5*time.Second<<min(u.fails-1, 4))))
+		a.tellFailed()
 		return
 	}
-	u.fails = 0
+	u.fails, u.why = 0, ""
 	m.At, m.Took = a.now, a.now.Sub(asked)
 	a.saves.add(m.Bytes, a.now.Sub(began))
 	if m.Step > r.Saved.Step || r.Saved.ID == "" {
@@ -272,6 +280,17 @@ func (a *Agent) saved(epoch uint64, asked, began time.Time, l Local, m fleet.Man
 	a.answerSave()
 	if a.memo.Answered.Manifest.ID != m.ID {
 		a.say(a.savedFact("", m))
+	}
+}
+
+// mostChanges is how often in a row a checkpoint may change while it is saved: somebody still writes to what was complete.
+const mostChanges = 3
+
+// tellFailed says why the last upload failed, at most once a minute.
+func (a *Agent) tellFailed() {
+	if u := &a.upload; u.told.IsZero() || !a.now.Before(u.told.Add(time.Minute)) || a.memo.Run.Phase.Over() {
+		u.told = a.now
+		a.saveFailed(u.why)
 	}
 }
 
@@ -311,6 +330,8 @@ func (a *Agent) answerSave() {
 			ans.Manifest = r.Saved
 		case u.open == o.Save.ID && u.refused == u.target && u.target > 0:
 			ans.Why = u.why
+		case u.open == o.Save.ID && u.lost >= u.target && u.lost > 0:
+			ans.Why = u.why
 		case !o.Save.By.IsZero() && !a.now.Before(o.Save.By):
 			ans.Why = fmt.Sprintf("nothing durable by %s", o.Save.By.UTC().Format(time.RFC3339))
 		default:
@@ -319,7 +340,7 @@ func (a *Agent) answerSave() {
 	case r.Saved.ID != "" && !a.leftBehind():
 		ans.Manifest = r.Saved
 	default:
-		ans.Why = cmp.Or(r.Spare, "the run ended without a durable checkpoint of its end")
+		ans.Why = cmp.Or(r.Spare, strings.TrimSuffix("the run ended without a durable checkpoint of its end: "+u.why, ": "))
 	}
 	a.memo.Answered = ans
 	a.dirty = true

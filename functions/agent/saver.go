@@ -19,7 +19,12 @@ func (c Checkpoints) Save(ctx context.Context, workload string, epoch uint64, l 
 	if errors.Is(err, checkpoint.ErrStale) || errors.Is(err, checkpoint.ErrTaken) {
 		return fleet.Manifest{}, fmt.Errorf("%w: %w", ErrStale, err)
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, checkpoint.ErrUnfit):
+		return fleet.Manifest{}, fmt.Errorf("%w: %w", ErrUnfit, err)
+	case errors.Is(err, checkpoint.ErrChanged):
+		return fleet.Manifest{}, fmt.Errorf("%w: %w", ErrChanged, err)
+	case err != nil:
 		return fleet.Manifest{}, err
 	}
 	return described(m), nil

@@ -220,7 +220,7 @@ func TestAStoppedLowtideFindsItsMachineAgainAndPeopleMayChangeTheirMind(t *testi
 		t.Errorf("a stopped daemon: %v", err)
 	}
 	b, err := os.ReadFile(l.log())
-	if err != nil || !strings.Contains(string(b), "1 machines go on, and bill") {
+	if err != nil || !strings.Contains(string(b), "1 machine goes on and bills") {
 		t.Errorf("its last words: %s (%v)", last(b, 400), err)
 	}
 	l.begin()

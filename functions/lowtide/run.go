@@ -615,8 +615,8 @@ func (d *deck) farewell(out io.Writer, state string) {
 		fmt.Fprintln(out, "lowtide: stopped; no machine of ours runs")
 		return
 	}
-	fmt.Fprintf(out, "lowtide: stopped; %s on, and bill %.2f USD/h together, until they have heard nothing for %s (%s from now); to go on: lowtide run --state %s; to end them: the same, and lowtide panic --state %s\n",
-		counted(bills, "machine goes", "machines go"), hourly, story.Short(d.policy.Lease), d.clock.Real(d.policy.Lease).Round(time.Second), state, state)
+	fmt.Fprintf(out, "lowtide: stopped; %s %.2f USD/h until they have heard nothing for %s (%s from now); to go on: lowtide run --state %s; to end them: the same, and lowtide panic --state %s\n",
+		counted(bills, "machine goes on and bills", "machines go on and bill"), hourly, story.Short(d.policy.Lease), d.clock.Real(d.policy.Lease).Round(time.Second), state, state)
 }
 
 // counted is a number with its noun.

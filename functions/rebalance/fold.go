@@ -236,7 +236,9 @@ func (d *Decider) stopWorkload(name string, to fleet.WorkloadPhase, why string) 
 func (d *Decider) launched(e events.InstanceLaunched) {
 	f := d.state
 	d.refused(e.Refused)
-	d.sold(e.Offer.Pool())
+	if m := f.Machines[e.Machine]; m == nil || !m.Doomed() { // a warning may be heard before the purchase
+		d.sold(e.Offer.Pool())
+	}
 	delete(f.Refusals, blamelessKey(e.Workload))
 	d.closePlan(e.Plan)
 	m := f.Machines[e.Machine]
@@ -339,10 +341,15 @@ func (d *Decider) refuse(pool, why string) {
 	r.Until = f.Now.Add(doubled(refusalLeast, r.Count-1, refusalMost))
 }
 
-// sold takes a pool's time-out off. How often it refused is kept for a while: a pool that warns of what it has just sold
-// is to be left alone for longer and longer.
+// sold takes a pool's time-out off, and the reason. How often it refused is kept for a while: a pool that warns of what it
+// has just sold is to be left alone for longer and longer.
 func (d *Decider) sold(pool string) {
-	if r := d.state.Refusals[pool]; r != nil && d.state.Now.Before(r.Until) {
+	r := d.state.Refusals[pool]
+	if r == nil {
+		return
+	}
+	r.Why = ""
+	if d.state.Now.Before(r.Until) {
 		r.Until = d.state.Now
 	}
 }

@@ -96,3 +96,19 @@ func TestPlansThatFailWithoutARefusalAreTriedLessAndLess(t *testing.T) {
 		t.Errorf("after a purchase got %v, want none", refusals)
 	}
 }
+
+func TestAWarningHeardBeforeThePurchaseOutlastsIt(t *testing.T) {
+	pool := offer("z1", fleet.Spot, 0.3)
+	w := newWorld(t, offer("z1", fleet.OnDemand, 3), pool)
+	p := one[events.PlanMade](t, w.hear(0, events.WorkloadSubmitted{Spec: job("a")}))
+	w.hear(time.Second, interrupted(w, p.Plan.Machine))
+	said := w.buy(p)
+	if r := w.fleet().Refusals[pool.Pool()]; r == nil || !r.Until.After(w.now) {
+		t.Errorf("got %+v at %s, want the pool to be left alone", r, w.now)
+	}
+	for _, p := range pick[events.PlanMade](said) {
+		if p.Plan.Action == fleet.Launch && p.Plan.Offers[0].Pool() == pool.Pool() {
+			t.Errorf("bought there again: %+v", p.Plan)
+		}
+	}
+}

@@ -54,6 +54,10 @@ var (
 	ErrCorrupt = errors.New("checkpoint: corrupt")
 	// ErrNoSpace: the disk cannot hold it.
 	ErrNoSpace = errors.New("checkpoint: no space")
+	// ErrUnfit: what is to be saved can never be a checkpoint as it is, such as a link that leads out of it.
+	ErrUnfit = errors.New("checkpoint: unfit")
+	// ErrChanged: it changed while it was being saved; when nobody writes to it any more it can be saved.
+	ErrChanged = errors.New("checkpoint: changed while it was being saved")
 	// ErrFormat: the manifest is intact and of a format or cipher that this version cannot read.
 	ErrFormat = errors.New("checkpoint: unknown format")
 )

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"maps"
 	"math/rand/v2"
 	"os"
@@ -795,4 +796,63 @@ func TestTransientErrorsAreTriedAgainAndRefusalsAreNot(t *testing.T) {
 	if _, err := s.Manifest(ctx, "w", at(1, 1)); err == nil || tries["refused"] != 1 {
 		t.Errorf("a refusal was tried %d times (%v), want 1", tries["refused"], err)
 	}
+}
+
+func TestWhatCanNeverBeSavedIsToldApartFromAStoreThatDoesNotAnswer(t *testing.T) {
+	s, _ := onDisk(t, checkpoint.Options{})
+	for name, spoil := range map[string]func(dir string) error{
+		"a link out of it": func(dir string) error { return os.Symlink("/etc/passwd", filepath.Join(dir, "pw")) },
+		"a socket": func(dir string) error {
+			l, err := net.Listen("unix", filepath.Join(dir, "s"))
+			if err == nil {
+				t.Cleanup(func() { l.Close() })
+			}
+			return err
+		},
+		"nothing": func(dir string) error { return os.Remove(filepath.Join(dir, "w")) },
+	} {
+		dir := tree(t, map[string]string{"w": "x"})
+		if err := spoil(dir); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Save(ctx, "w", at(1, 1), dir, nil); !errors.Is(err, checkpoint.ErrUnfit) {
+			t.Errorf("%s: %v, want ErrUnfit", name, err)
+		}
+	}
+	ended, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := s.Save(ended, "w", at(1, 1), tree(t, map[string]string{"w": "x"}), nil); err == nil || errors.Is(err, checkpoint.ErrUnfit) {
+		t.Errorf("a save that was called off: %v, want another error", err)
+	}
+}
+
+func TestASaveUploadsAgainWhatItsStoreHasLost(t *testing.T) {
+	s, out := onDisk(t, checkpoint.Options{})
+	files := map[string]string{"static": noise(1, 100_000), "other": noise(2, 50_000), "step": "1"}
+	save(t, s, at(1, 1), tree(t, files))
+	for name, lose := range map[int64]func() error{
+		2: func() error { return os.RemoveAll(out) },
+		3: func() error { return each(out, os.Remove) },
+		4: func() error { return each(out, func(name string) error { return os.Truncate(name, 7) }) },
+	} {
+		if err := lose(); err != nil {
+			t.Fatal(err)
+		}
+		files["step"] = fmt.Sprint(name)
+		dir := tree(t, files)
+		save(t, s, at(1, name+1), dir)
+		if diff := cmp.Diff(content(t, dir), restored(t, s, at(1, name+1))); diff != "" {
+			t.Errorf("loss %d: restored otherwise (-want +got):\n%s", name, diff)
+		}
+	}
+}
+
+// each does something to every chunk below a directory.
+func each(dir string, do func(name string) error) error {
+	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() || filepath.Base(filepath.Dir(p)) != "chunks" {
+			return err
+		}
+		return do(p)
+	})
 }

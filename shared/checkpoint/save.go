@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -14,6 +15,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 	"unicode/utf8"
 
@@ -33,7 +35,7 @@ const (
 //
 // A save whose answer was lost may be repeated: the same content is success and returns the manifest that is
 // stored, other content is ErrTaken. ErrStale if a later epoch has begun: the training that dir comes from no longer
-// counts. ErrNoSpace if a file store cannot hold it. Whatever the error, earlier checkpoints are as they were.
+// counts. ErrUnfit and ErrChanged if dir is to blame. ErrNoSpace if a file store cannot hold it. Whatever the error, earlier checkpoints are as they were.
 func (s *Store) Save(ctx context.Context, workload string, id ID, dir string, progress func(Progress)) (*Manifest, error) {
 	w, err := s.of(workload)
 	if err != nil {
@@ -75,13 +77,15 @@ type saver struct {
 	progress Progress
 	sums     map[int][][sha256.Size]byte // of each chunk of each regular file
 	pending  map[string]chan struct{}    // keyed hashes being uploaded; closed when done
+	there    map[string]bool             // chunk names that this save has written, or seen in the store
+	listed   bool                        // this save has listed all that are there
 	fileDir  string                      // where a file store put the chunks
 	chunkKey string                      // one of the keys there
 }
 
 func (v *saver) run(ctx context.Context) (*Manifest, error) {
 	var err error
-	if v.root, v.files, err = scan(v.root); err != nil {
+	if v.root, v.files, err = scan(ctx, v.root); err != nil {
 		return nil, err
 	}
 	if err := v.store.tryCondition(ctx, v.w, v.workload); err != nil {
@@ -103,7 +107,7 @@ func (v *saver) run(ctx context.Context) (*Manifest, error) {
 	}
 	v.chunkSize = cmpOr(v.store.opts.ChunkSize, chunkSizeFor(m.Bytes()))
 	v.progress.Total = m.Bytes()
-	v.pending = map[string]chan struct{}{}
+	v.pending, v.there = map[string]chan struct{}{}, map[string]bool{}
 	v.sums = map[int][][sha256.Size]byte{}
 	if err := v.upload(ctx); err != nil {
 		return nil, err
@@ -165,7 +169,7 @@ func (v *saver) commit(ctx context.Context, m *Manifest) (*Manifest, error) {
 }
 
 // scan lists what is in a directory, parents first, and returns the directory: that of the file, if it was given one.
-func scan(name string) (root string, files []File, err error) {
+func scan(ctx context.Context, name string) (root string, files []File, err error) {
 	root, err = filepath.EvalSymlinks(name)
 	if err != nil {
 		return "", nil, err
@@ -176,10 +180,10 @@ func scan(name string) (root string, files []File, err error) {
 	}
 	if info.Mode().IsRegular() {
 		f := File{Path: filepath.Base(root), Mode: info.Mode().Perm(), Size: info.Size()}
-		return filepath.Dir(root), []File{f}, f.check()
+		return filepath.Dir(root), []File{f}, unfit(f.check())
 	}
 	err = filepath.WalkDir(root, func(p string, d fs.DirEntry, err error) error {
-		if err != nil {
+		if err = cmp.Or(err, ctx.Err()); err != nil {
 			return err
 		}
 		rel, err := filepath.Rel(root, p)
@@ -202,15 +206,22 @@ func scan(name string) (root string, files []File, err error) {
 			f.Link = filepath.ToSlash(f.Link)
 		}
 		if err := f.check(); err != nil {
-			return err
+			return unfit(err)
 		}
 		files = append(files, f)
 		return nil
 	})
 	if err == nil && len(files) == 0 {
-		err = fmt.Errorf("%s is empty", root)
+		err = unfit(fmt.Errorf("%s is empty", root))
 	}
 	return root, files, err
+}
+
+func unfit(err error) error {
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrUnfit, err)
+	}
+	return err
 }
 
 // check refuses what must not be restored: names and links that lead out of the directory, and special files.
@@ -254,6 +265,7 @@ func (v *saver) learnChunks(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	v.listed = true
 	v.w.mu.Lock()
 	v.w.chunks = found
 	v.w.mu.Unlock()
@@ -349,13 +361,11 @@ func hashOfSums(sums [][sha256.Size]byte) string {
 	return hex.EncodeToString(whole.Sum(nil))
 }
 
-var errChanged = errors.New("it changed while it was being saved")
-
 // readFile cuts a file into pieces. They are hashed by those who send them: exactly what is sent, once.
 func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces chan<- piece) error {
 	f := &v.files[i]
 	name := filepath.Join(v.root, filepath.FromSlash(f.Path))
-	in, err := os.Open(name)
+	in, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0) // what was a file may be a pipe now: nobody waits for its writer
 	if err != nil {
 		return err
 	}
@@ -364,8 +374,8 @@ func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces
 	if err != nil {
 		return err
 	}
-	if before.Size() != f.Size {
-		return fmt.Errorf("file %q: %w", f.Path, errChanged)
+	if before.Size() != f.Size || !before.Mode().IsRegular() {
+		return fmt.Errorf("file %q: %w", f.Path, ErrChanged)
 	}
 	sums := make([][sha256.Size]byte, (f.Size+v.chunkSize-1)/v.chunkSize)
 	v.mu.Lock()
@@ -398,7 +408,7 @@ func (v *saver) readFile(ctx context.Context, i int, buffers chan []byte, pieces
 		return err
 	}
 	if !after.ModTime().Equal(before.ModTime()) || after.Size() != f.Size {
-		return fmt.Errorf("file %q: %w", f.Path, errChanged)
+		return fmt.Errorf("file %q: %w", f.Path, ErrChanged)
 	}
 	return nil
 }
@@ -409,6 +419,12 @@ func (v *saver) store1(ctx context.Context, hash string, data []byte) (Chunk, er
 		found, wait := v.claim(hash, int64(len(data)))
 		if wait == nil {
 			if found.name != "" {
+				switch there, err := v.look(ctx, hash, found); {
+				case err != nil:
+					return Chunk{}, err
+				case !there:
+					continue
+				}
 				v.advance(int64(len(data)), int64(len(data)))
 				return Chunk{found.name, found.size}, nil
 			}
@@ -420,6 +436,41 @@ func (v *saver) store1(ctx context.Context, hash string, data []byte) (Chunk, er
 			return Chunk{}, ctx.Err()
 		}
 	}
+}
+
+// look says whether a chunk that is to be used again is still there, whole; one that is not is forgotten. What earlier
+// saves wrote may be gone with its bucket, and a checkpoint that names it would be none. One small request for each chunk
+// used again is cheaper than the bytes, and than a listing, which holds the chunks of a whole day.
+func (v *saver) look(ctx context.Context, hash string, c stored) (bool, error) {
+	v.mu.Lock()
+	known := v.listed || v.there[c.name]
+	v.mu.Unlock()
+	if known {
+		return true, nil
+	}
+	key := chunkPrefix(v.workload) + c.name
+	err := v.store.attempts(ctx, "look for "+key, func(ctx context.Context, _ func(int)) error {
+		a, err := v.store.bucket.Attributes(ctx, key)
+		if err == nil && a.Size != c.size {
+			err = fmt.Errorf("%w: %s has %d bytes, not %d", ErrCorrupt, key, a.Size, c.size)
+		}
+		return err
+	})
+	switch {
+	case isMissing(err) || errors.Is(err, ErrCorrupt):
+		v.w.mu.Lock()
+		defer v.w.mu.Unlock()
+		if v.w.chunks[hash].name == c.name {
+			delete(v.w.chunks, hash)
+		}
+		return false, nil
+	case err != nil:
+		return false, err
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.there[c.name] = true
+	return true, nil
 }
 
 // claim returns a chunk to use again, or something to wait for, or neither: then the caller uploads.
@@ -468,7 +519,7 @@ func (v *saver) uploadChunk(ctx context.Context, hash string, data []byte) (Chun
 		return Chunk{}, err
 	}
 	v.mu.Lock()
-	v.fileDir, v.chunkKey = dir, key
+	v.fileDir, v.chunkKey, v.there[name] = dir, key, true
 	v.mu.Unlock()
 	v.w.mu.Lock()
 	v.w.chunks[hash] = stored{name, int64(len(data)), v.now}

@@ -73,7 +73,7 @@ type Refusal struct {
 	Pool  string    `json:"pool"`
 	Count int       `json:"count"`
 	Until time.Time `json:"until"`
-	Why   string    `json:"why"`
+	Why   string    `json:"why"` // empty: it has sold since
 }
 
 // StartUp is how long a cloud's machines take until work goes on, as the facts told.

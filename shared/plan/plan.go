@@ -15,6 +15,8 @@
 //	best effort  the cheapest useful hour, or waiting for it        choose.go
 //	places       which pools are weighed, and what is known of them places.go
 //	launch       the plan: offers, money, the runner-up             plan.go
+//	transfer     what it costs to take a checkpoint elsewhere       transfer.go
+//	tries        one launch at a time asks a pool that refused      tries.go
 package plan
 
 import (
@@ -85,9 +87,11 @@ func Make(f *fleet.Fleet, book *Book, by Oracle, p Policy, now time.Time) []Deci
 		}
 	}
 	slices.Sort(due)
-	out := make([]Decision, 0, len(due))
+	out, asked := make([]Decision, 0, len(due)), triesOf(f, now)
 	for _, name := range due {
-		out = append(out, Decide(f, book, by, p, f.Workloads[name], now))
+		d := Decide(f, book, by, p, f.Workloads[name], now)
+		asked.limit(&d, now)
+		out = append(out, d)
 	}
 	return out
 }

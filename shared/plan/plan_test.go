@@ -298,3 +298,47 @@ func TestADecisionShowsEveryOptionWithItsCostItsAgeAndWhyItLost(t *testing.T) {
 		t.Errorf("score %+v, want the runner-up and what it would cost more", sc)
 	}
 }
+
+func TestOneLaunchAtATimeAsksAPoolThatRefused(t *testing.T) {
+	d := newDesk()
+	for _, name := range []string{"b", "c"} {
+		w, s := *d.job, *d.job.Spec
+		s.Name, w.Spec = name, &s
+		d.f.Workloads[name] = &w
+	}
+	pool := d.offers[1].Pool()
+	plans := func() (bought []string) {
+		book := plan.NewBook(&fleet.Markets{AsOf: d.now, Offers: d.offers, Pools: d.pools})
+		for _, x := range plan.Make(d.f, book, pooled, d.policy, d.now) {
+			if x.Plan.Action == fleet.Launch {
+				bought = append(bought, x.Workload+" "+string(x.Plan.Offers[0].Market))
+			} else if !strings.Contains(x.Reason, "another workload is asking") {
+				t.Errorf("%s: %s", x.Workload, x.Reason)
+			}
+		}
+		return bought
+	}
+	for _, x := range []struct {
+		what    string
+		refusal fleet.Refusal
+		want    string
+	}{
+		{"it refused", fleet.Refusal{Count: 1, Why: "no_capacity", Until: d.now}, "a spot"},
+		{"it has sold since", fleet.Refusal{Count: 1, Until: d.now}, "a spot, b spot, c spot"},
+	} {
+		x.refusal.Pool = pool
+		d.f.Refusals[pool] = &x.refusal
+		if got := strings.Join(plans(), ", "); got != x.want {
+			t.Errorf("%s: got %s, want %s", x.what, got, x.want)
+		}
+	}
+	// Its plan is open: the others wait for what comes of it.
+	d.f.Refusals[pool].Why = "no_capacity"
+	d.f.Plans["p1"] = &fleet.Plan{ID: "p1", Action: fleet.Launch, Approved: true, Workload: "a", Offers: d.offers[1:]}
+	delete(d.f.Workloads, "a")
+	if got := plans(); len(got) != 0 {
+		t.Errorf("got %s, want none", got)
+	}
+}
+
+var pooled = pool.Solving{Tables: pool.NewTables(64 << 20)}

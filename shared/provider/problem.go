@@ -1,6 +1,7 @@
 package provider
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -72,4 +73,17 @@ func Lost(writes bool) error {
 		return ErrUnknown
 	}
 	return ErrUnavailable
+}
+
+// Tried reads the answer to a trial of a purchase: a refusal with the code that says it would have gone through is none. A cloud
+// that took the trial for an order is ErrUnknown.
+func Tried(err error, code string) error {
+	var p *Problem
+	switch {
+	case errors.As(err, &p) && p.Code == code:
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: it took a trial for more than one", ErrUnknown)
+	}
+	return err
 }

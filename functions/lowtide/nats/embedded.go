@@ -100,14 +100,14 @@ func (e *Server) Healthy() error {
 	return fmt.Errorf("embedded nats in %s: JetStream has shut down (was the disk full?)", e.dir)
 }
 
-// troubles hands on what the server warns of, and nothing else.
+// troubles hands on the server's errors, and nothing else: it warns at each start after a kill of what it then mends.
 type troubles struct{}
 
 func (troubles) Noticef(string, ...any) {}
 func (troubles) Debugf(string, ...any)  {}
 func (troubles) Tracef(string, ...any)  {}
 
-func (troubles) Warnf(format string, v ...any) { slog.Warn("nats: " + fmt.Sprintf(format, v...)) }
+func (troubles) Warnf(string, ...any) {}
 
 func (troubles) Errorf(format string, v ...any) { slog.Error("nats: " + fmt.Sprintf(format, v...)) }
 

@@ -101,7 +101,7 @@ func Command() *cobra.Command {
 	fs := cmd.Flags()
 	fs.StringVar(&f.data, "data", "", "directory of recorded traces; empty: the built-in model")
 	fs.StringVar(&f.output, "output", "text", "text or json")
-	fs.StringSliceVar(&f.policies, "policies", nil, "only these")
+	fs.StringSliceVar(&f.policies, "policies", nil, "only these; beside the usual ones: live (as the decider asks, by shared tables) and reference (of the literature)")
 	fs.StringSliceVar(&f.zones, "zones", nil, "only zones whose names contain one of these; joined by '+' they are used together, a+b")
 	fs.Float64SliceVar(&f.deadlines, "deadlines", []float64{52, 60, 70}, "hours from the start")
 	fs.Float64SliceVar(&f.delay, "delays", []float64{0.05, 0.2}, "hours from a launch until work goes on")
@@ -184,7 +184,7 @@ func (f flags) chosen() ([]Policy, error) {
 		want[p] = true
 	}
 	var out []Policy
-	for _, p := range append(Policies(), Reference()) {
+	for _, p := range append(Policies(), Live(), Reference()) {
 		if want[p.Name] {
 			out = append(out, p)
 			delete(want, p.Name)

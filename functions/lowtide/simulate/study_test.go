@@ -87,3 +87,15 @@ func TestTheReferenceCostsWhatIsPublished(t *testing.T) {
 		}
 	}
 }
+
+func TestSharedTablesDecideNearlyAsWellAsAJobsOwn(t *testing.T) {
+	for _, zones := range []string{"model-1a", "model-1a+model-1b"} {
+		for _, table := range tables(t, "--policies", "live,lowtide,uniform-elapsed", "--windows", "10", "--zones", zones) {
+			s := byName(t, table, "live", "lowtide", "uniform-elapsed")
+			t.Logf("%s: live %.4f, lowtide %.4f, uniform-elapsed %.4f", zones, s["live"].Cost, s["lowtide"].Cost, s["uniform-elapsed"].Cost)
+			if s["live"].Cost > s["lowtide"].Cost+0.02 || s["live"].Cost > s["uniform-elapsed"].Cost {
+				t.Errorf("%s: live costs %.4f, lowtide %.4f, uniform-elapsed %.4f", zones, s["live"].Cost, s["lowtide"].Cost, s["uniform-elapsed"].Cost)
+			}
+		}
+	}
+}

@@ -31,7 +31,7 @@ type corner struct {
 }
 
 // corners are the tables for a zone, at most four; their shares sum to one.
-func (c Case) corners(zone Zone) (out [4]corner, n int) {
+func (c Case) corners(price, level float64) (out [4]corner, n int) {
 	h := horizon{step: natural, fine: 3, near: 12, thin: true, left: reaches[len(reaches)-1]}
 	left := math.Min(c.Left, c.Work+c.Delay*apart+enough*h.step)
 	for left/h.step > float64(h.left) {
@@ -43,7 +43,7 @@ func (c Case) corners(zone Zone) (out [4]corner, n int) {
 	h.slack = min(h.left, enough)
 
 	delay := math.Log(math.Max(c.Delay, brief)/brief) / math.Log(apart)
-	at := [3]float64{delay, place(ratios, zone.Price/c.OnDemand), place(levels, zone.Level())}
+	at := [3]float64{delay, place(ratios, price/c.OnDemand), place(levels, level)}
 	knot, order := [3]int{}, [3]int{0, 1, 2}
 	for i, x := range at {
 		knot[i] = int(x)
@@ -58,7 +58,7 @@ func (c Case) corners(zone Zone) (out [4]corner, n int) {
 			before = at[order[i]]
 		}
 		if share > 1e-6 {
-			out[n] = corner{h.knot(knot), share}
+			out[n] = corner{h.knot(knot, min(max(len(c.Zones), 1), 3)), share}
 			n++
 		}
 		if i == len(order) {
@@ -69,13 +69,13 @@ func (c Case) corners(zone Zone) (out [4]corner, n int) {
 }
 
 // knot is the table at a knot of the mesh.
-func (h horizon) knot(at [3]int) key {
+func (h horizon) knot(at [3]int, zones int) key {
 	h.delay = brief * math.Pow(apart, float64(at[0]))
 	h.k = 1 / ratios[min(at[1], len(ratios)-1)]
 	if h.delay > longNear*h.step {
 		h.near = 40
 	}
-	return key{h, levels[min(at[2], len(levels)-1)]}
+	return key{h, levels[min(at[2], len(levels)-1)], zones}
 }
 
 // place is where x lies among knots: the number of the one below and the share of the way to the next.
@@ -101,37 +101,102 @@ func sortBy(order *[3]int, share [3]float64) {
 	}
 }
 
-// weigh prices the actions for one zone, and says what a unit of the prices is in $. What is unsafe is what the guard
-// says, not what a table of a longer delay does: that one is left out.
-func (c Case) weigh(ctx context.Context, zone Zone, m moment, get func(context.Context, key) (*table, error)) (costs, float64, error) {
-	var sum, seen costs
-	corners, n := c.corners(zone)
+// sight is a case's zones as the tables see them.
+type sight struct {
+	zones  []Zone
+	any    bool      // some zone is up
+	danger []float64 // log odds that a zone which is up is lost in the next step of natural length
+	level  float64   // mean of all
+	dark   float64   // since when none is up, s
+	back   float64   // chance that this ends within a natural step
+}
+
+func look(zones []Zone) sight {
+	s := sight{zones: zones, danger: make([]float64, len(zones)), dark: math.Inf(1)}
+	none := 1.0
+	for z, x := range zones {
+		s.level += x.Level() / float64(len(zones))
+		s.any = s.any || x.Up
+		if x.Up {
+			s.danger[z] = odds(upOdds, x.steps(natural)) + upLevel*tilt(x.Level())
+			continue
+		}
+		s.dark = math.Min(s.dark, x.Age)
+		none *= 1 - chance(odds(downOdds, x.steps(natural))+downLevel*tilt(x.Level()))
+	}
+	s.back = 1 - none
+	return s
+}
+
+// state is the one of a table's market that a zone is ridden from, with what is known better of its next step.
+func (s sight) state(z int, t *table) (int, []edge) {
+	if len(s.zones) < 2 {
+		i := s.zones[z].loneState(t.ages(), t.step)
+		return i, t.chain.edges[i]
+	}
+	if !s.any {
+		i := fewClasses.down(bucket(coarseAges, math.Max(1, math.Ceil(s.dark/t.step-1e-9))))
+		return i, t.chain.bent(i, scaled(s.back, t.step))
+	}
+	ordinary := upLevel * tilt(s.level)
+	other := 0
+	for o, x := range s.zones {
+		if o != z && x.Up {
+			other = max(other, fewClasses.of(math.Round(ripe(s.danger[o]-ordinary))))
+		}
+	}
+	i := fewClasses.up(bucket(coarseAges, math.Round(ripe(s.danger[z]-ordinary))), other)
+	return i, t.chain.bent(i, scaled(chance(s.danger[z]), t.step))
+}
+
+// tabled gets a table, or says why there is none.
+type tabled func(context.Context, key) (*table, error)
+
+// ride is what it costs, in $, to ride a zone that is up.
+func (c Case) ride(ctx context.Context, s sight, z int, v View, get tabled) (float64, error) {
+	costs, err := c.blend(ctx, s, z, get, func(t *table, m moment, i int, edges []edge) [2]float64 {
+		warm := t.delay
+		if v.Stay() == (Choice{Spot, z}) {
+			warm = m.warmup
+		}
+		return [2]float64{t.ride(m, i, edges, t.step, warm), math.Inf(1)}
+	})
+	return costs[0], err
+}
+
+// leave is what waiting and on-demand cost, in $, where a zone is what may be gone on in.
+func (c Case) leave(ctx context.Context, s sight, z int, get tabled) (wait, onDemand float64, err error) {
+	costs, err := c.blend(ctx, s, z, get, func(t *table, m moment, i int, edges []edge) (out [2]float64) {
+		out[0], out[1] = t.leave(m, i, edges, t.step)
+		return out
+	})
+	return costs[0], costs[1], err
+}
+
+// blend is the mean of what the tables around a zone say, in $. What is unsafe is what the guard says, not what a table
+// of a longer delay does: that one is left out.
+func (c Case) blend(ctx context.Context, s sight, z int, get tabled, say func(*table, moment, int, []edge) [2]float64) ([2]float64, error) {
+	var sum, seen [2]float64
+	corners, n := c.corners(s.zones[z].Price, s.level)
 	for _, x := range corners[:n] {
 		t, err := get(ctx, x.key)
 		if err != nil {
-			return costs{}, 0, err
+			return sum, err
 		}
-		w := t.weigh(c.stretched(m, t), zone.loneState(t.ages(), t.step), t.step)
-		sum.wait, seen.wait = sift(sum.wait, seen.wait, w.wait, x.share)
-		sum.onDemand, seen.onDemand = sift(sum.onDemand, seen.onDemand, w.onDemand, x.share)
-		sum.stay, seen.stay = sift(sum.stay, seen.stay, w.stay, x.share)
-		sum.launch, seen.launch = sift(sum.launch, seen.launch, w.launch, x.share)
-	}
-	mean := func(sum, seen float64) float64 {
-		if seen <= 0 {
-			return math.Inf(1)
+		i, edges := s.state(z, t)
+		for k, cost := range say(t, c.stretched(moment{c.Left, c.Work, c.Warmup, c.Mode}, t), i, edges) {
+			if !math.IsInf(cost, 1) {
+				sum[k], seen[k] = sum[k]+cost*x.share, seen[k]+x.share
+			}
 		}
-		return sum / seen
 	}
-	return costs{mean(sum.wait, seen.wait), mean(sum.onDemand, seen.onDemand), mean(sum.stay, seen.stay), mean(sum.launch, seen.launch)},
-		c.OnDemand * corners[0].step / 3600, nil
-}
-
-func sift(sum, seen, x, share float64) (float64, float64) {
-	if math.IsInf(x, 1) {
-		return sum, seen
+	unit := c.OnDemand * corners[0].step / 3600
+	for k := range sum {
+		if sum[k] *= unit / seen[k]; seen[k] == 0 {
+			sum[k] = math.Inf(1)
+		}
 	}
-	return sum + x*share, seen + share
+	return sum, nil
 }
 
 // stretched is the moment as a table of another delay sees it: with the same work and the same slack.

@@ -71,6 +71,9 @@ const moveMargin = 0.03
 // waiting and riding are off by less.
 const waitMargin = 0.002
 
+// To give up what runs in order to wait must save this share: having stopped, it shall not be time to go on.
+const stopMargin = 0.01
+
 // Decide weighs spot in each zone, waiting and on-demand. It solves nothing: where a table is cold, it answers by
 // a safe rule and says so. Every answer is under the guard for Left, Work, Delay and Wake.
 func (t *Tables) Decide(c Case) Decision {
@@ -99,7 +102,7 @@ func (s Solving) Decide(c Case) Decision {
 	return d
 }
 
-func (t *Tables) decide(ctx context.Context, c Case, get func(context.Context, key) (*table, error)) (Decision, error) {
+func (t *Tables) decide(ctx context.Context, c Case, get tabled) (Decision, error) {
 	v := c.view()
 	if !c.allowed(v, Choice{Idle, -1}) && !c.anySpot(v) {
 		return c.forced(v), nil
@@ -109,8 +112,12 @@ func (t *Tables) decide(ctx context.Context, c Case, get func(context.Context, k
 		return Decision{}, err
 	}
 	pick := options[0]
+	margin := waitMargin
+	if v.Mode != Idle {
+		margin = stopMargin
+	}
 	for _, o := range options { // to wait must gain something: else be done early
-		if pick.Mode == Idle && o.Cost <= pick.Cost*(1+waitMargin) {
+		if pick.Mode == Idle && o.Mode != Idle && o.Cost <= pick.Cost*(1+margin) {
 			pick = o
 		}
 	}
@@ -167,35 +174,44 @@ func (c Case) anySpot(v View) bool {
 	return false
 }
 
-// options prices every action, cheapest first. Each zone is priced with the tables of its own price; waiting and
-// on-demand, which may go on in any zone, by the zone that makes most of them.
-func (c Case) options(ctx context.Context, v View, get func(context.Context, key) (*table, error)) ([]Option, error) {
-	wait, demand := math.Inf(1), math.Inf(1)
-	options := make([]Option, 0, len(c.Zones)+2)
-	m := moment{c.Left, c.Work, c.Warmup, c.Mode}
+// options prices every action, cheapest first. Each zone is priced with the tables of its own price, which know of the
+// best other one; waiting and on-demand, which may go on in any zone, by the cheapest to ride, or where none is up by the
+// zone that makes most of them.
+func (c Case) options(ctx context.Context, v View, get tabled) ([]Option, error) {
 	zones := c.Zones
 	if len(zones) == 0 {
 		zones = []Zone{{Price: c.OnDemand}}
 	}
-	for z, zone := range zones {
-		w, unit, err := c.weigh(ctx, zone, m, get)
+	seen, best, least := look(zones), -1, math.Inf(1)
+	options := make([]Option, 0, len(c.Zones)+2)
+	for z, zone := range c.Zones {
+		if !zone.Up {
+			continue // what may come back there is in what the others lead to
+		}
+		o := Option{Choice{Spot, z}, zone.Name, c.toll(v, Choice{Spot, z})}
+		cost, err := c.ride(ctx, seen, z, v, get)
 		if err != nil {
 			return nil, err
 		}
-		wait, demand = math.Min(wait, w.wait*unit+zone.Toll), math.Min(demand, w.onDemand*unit+zone.Toll) // it may go on there
-		if len(c.Zones) == 0 || !zone.Up {
+		o.Cost += cost
+		options = append(options, o)
+		if best < 0 || o.Cost < least {
+			best, least = z, o.Cost
+		}
+	}
+	wait, demand := math.Inf(1), c.OnDemand*(c.Work+c.warm(v, Choice{OnDemand, -1}))/3600 // to the end
+	for z, zone := range zones {
+		if best >= 0 && z != best {
 			continue
 		}
-		cost := w.launch
-		if v.Mode == Spot && z == c.Zone {
-			cost = w.stay
+		w, d, err := c.leave(ctx, seen, z, get)
+		if err != nil {
+			return nil, err
 		}
-		options = append(options, Option{Choice{Spot, z}, zone.Name, cost*unit + c.toll(v, Choice{Spot, z})})
+		wait, demand = math.Min(wait, w+zone.Toll), math.Min(demand, d+zone.Toll)
 	}
-	demand = math.Min(demand, c.OnDemand*(c.Work+c.warm(v, Choice{OnDemand, -1}))/3600) // to the end
 	demand += c.toll(v, Choice{OnDemand, -1})
 	options = append(options, Option{Choice{Idle, -1}, "", wait}, Option{Choice{OnDemand, -1}, "", demand})
-	c.relay(v, options)
 	for i := range options {
 		if !c.allowed(v, options[i].Choice) {
 			options[i].Cost = math.Inf(1)
@@ -222,33 +238,6 @@ func (c Case) toll(v View, x Choice) float64 {
 		return c.Zones[x.Zone].Toll
 	}
 	return c.Toll
-}
-
-// relay lowers the price of spot in a zone, whose own tables know no other zone: ride it for its expected life,
-// then go on at the rate of the best alternative. It is left alone where the slack cannot pay a second launch.
-func (c Case) relay(v View, options []Option) {
-	if c.Left-c.Work < 2*c.Delay+c.Wake {
-		return
-	}
-	lowered := make([]float64, len(options))
-	for i, o := range options {
-		lowered[i] = o.Cost
-		if o.Mode != Spot {
-			continue
-		}
-		rest := math.Inf(1)
-		for k, other := range options {
-			if k != i {
-				rest = math.Min(rest, other.Cost)
-			}
-		}
-		warm := c.warm(v, o.Choice)
-		ride := c.Zones[o.Choice.Zone].Life(c.Work + warm)
-		lowered[i] = math.Min(o.Cost, c.Zones[o.Choice.Zone].Price*ride/3600+rest*math.Max(0, c.Work-math.Max(0, ride-warm))/c.Work+c.toll(v, o.Choice))
-	}
-	for i := range options {
-		options[i].Cost = lowered[i]
-	}
 }
 
 // forced is on-demand because nothing else keeps the deadline.

@@ -5,19 +5,28 @@ import "math"
 // Several zones are planned as one ridden zone by its age and the best of the others by its class, or, when
 // none is up, by the age of that outage. On a loss the job may go on in the other zone at that one's age.
 
-// classes of the best other zone by its age in steps: 0 none up, class k from classes[k] on.
+// classes sort the best other zone by its age in steps: 0 is none up, class k begins at from[k] and age[k] stands for it.
+type classes struct {
+	from []int
+	age  []float64
+}
+
 var (
-	classes  = []int{0, 1, 3, 9, 33}
-	classAge = []float64{0, 1, 5, 18, 80} // an age that stands for each
+	manyClasses = classes{[]int{0, 1, 3, 9, 33}, []float64{0, 1, 5, 18, 80}}
+	fewClasses  = classes{[]int{0, 1, 7}, []float64{0, 2, 30}} // where many cases share the tables
 )
 
-func class(age float64) int {
+func (c classes) of(age float64) int {
 	k := 0
-	for k+1 < len(classes) && age >= float64(classes[k+1]) {
+	for k+1 < len(c.from) && age >= float64(c.from[k+1]) {
 		k++
 	}
 	return k
 }
+
+// up and down are the states of a group: the ridden zone's age by the class of the best other, then outages by age.
+func (c classes) up(b, other int) int { return b*len(c.from) + other }
+func (c classes) down(b int) int      { return len(coarseAges)*len(c.from) + b }
 
 // weights of the prior against what was counted, in steps
 const (
@@ -29,14 +38,15 @@ const (
 
 // group is what a history says of zones together.
 type group struct {
+	classes
 	stay, lost [][]float64 // class of the best other now and a step on, if the ridden zone lasts, if it does not
 	back       float64     // how much faster any zone comes back than a lone one
 }
 
 // priorGroup takes n zones as nearly independent.
-func priorGroup(n int) group {
-	k := len(classes)
-	g := group{stay: square(k), lost: square(k)}
+func priorGroup(c classes, n int) group {
+	k := len(c.from)
+	g := group{classes: c, stay: square(k), lost: square(k)}
 	back := 1 - math.Pow(1-0.07, math.Pow(float64(n-1), 0.7))
 	spare := 0.0 // yet another is up when the best other goes
 	if n > 2 {
@@ -44,9 +54,9 @@ func priorGroup(n int) group {
 	}
 	g.stay[0][0], g.stay[0][1] = 1-back, back
 	for a := 1; a < k; a++ {
-		end, grow := chance(odds(upOdds, classAge[a])), 0.0
+		end, grow := chance(odds(upOdds, c.age[a])), 0.0
 		if a+1 < k {
-			grow = 1 / float64(classes[a+1]-classes[a])
+			grow = 1 / float64(c.from[a+1]-c.from[a])
 			g.stay[a][a+1] += (1 - end) * grow
 		}
 		g.stay[a][min(a, 2)] += end * spare
@@ -79,7 +89,7 @@ func square(n int) [][]float64 {
 // countGroup adds what a history shows to the prior. ages holds, tick by tick, each zone's age in steps of f
 // ticks, 0 when down.
 func countGroup(ages [][]float64, n, f int) group {
-	g := priorGroup(n)
+	g := priorGroup(manyClasses, n)
 	var expected, seen float64
 	w, down := 1/float64(f), 0
 	for t, now := range ages {
@@ -94,7 +104,7 @@ func countGroup(ages [][]float64, n, f int) group {
 			}
 			for z := range was {
 				if was[z] > 0 {
-					g.watch(class(best(was, z)), class(best(now, z)), now[z] >= was[z], w, n)
+					g.watch(g.of(best(was, z)), g.of(best(now, z)), now[z] >= was[z], w, n)
 				}
 			}
 		}
@@ -103,12 +113,24 @@ func countGroup(ages [][]float64, n, f int) group {
 			down = 0
 		}
 	}
+	g.normalise()
+	g.back = (seen + trustDown*math.Pow(float64(n), 0.6)) / (expected + trustDown)
+	return g
+}
+
+func (g group) normalise() {
 	for _, m := range [][][]float64{g.stay, g.lost} {
 		for a := range m {
 			normalise(m[a])
 		}
 	}
-	g.back = (seen + trustDown*math.Pow(float64(n), 0.6)) / (expected + trustDown)
+}
+
+// strangers is a group of n zones of which nothing was seen together.
+func strangers(n int) group {
+	g := priorGroup(fewClasses, n)
+	g.normalise()
+	g.back = math.Pow(float64(n), 0.6)
 	return g
 }
 
@@ -142,34 +164,31 @@ func normalise(row []float64) {
 	}
 }
 
-func upState(b, other int) int { return b*len(classes) + other }
-func downState(b int) int      { return len(coarseAges)*len(classes) + b }
-
 // several is the chain of a group of zones at a mean level.
 func several(g group, level float64, usual []float64, step float64) chain {
-	n, k := len(coarseAges), len(classes)
+	n, k := len(coarseAges), len(g.from)
 	c := chain{up: make([]bool, n*k+n), edges: make([][]edge, n*k+n)}
 	long := math.Max(1, step/natural)
 	for b := range n {
 		grow := grows(coarseAges, b)
 		for m := range k {
 			end := scaled(chance(odds(upOdds, middle(coarseAges, b)*long)+upLevel*tilt(level)+kinUp*usual[m]), step)
-			i := upState(b, m)
+			i := g.up(b, m)
 			c.up[i] = true
 			for to := range k {
-				c.edge(i, upState(b, to), (1-end)*(1-grow)*g.stay[m][to], false)
+				c.edge(i, g.up(b, to), (1-end)*(1-grow)*g.stay[m][to], false)
 				if grow > 0 {
-					c.edge(i, upState(b+1, to), (1-end)*grow*g.stay[m][to], false)
+					c.edge(i, g.up(b+1, to), (1-end)*grow*g.stay[m][to], false)
 				}
-				next := downState(0)
+				next := g.down(0)
 				if to > 0 {
-					next = upState(bucket(coarseAges, classAge[to]), 0)
+					next = g.up(bucket(coarseAges, g.age[to]), 0)
 				}
 				c.edge(i, next, end*g.lost[m][to], true)
 			}
 		}
 		back := 1 - math.Pow(1-scaled(chance(odds(downOdds, middle(coarseAges, b)*long)), step), g.back)
-		c.age(downState(b), upState(0, 0), back, grow, false)
+		c.age(g.down(b), g.up(0, 0), back, grow, false)
 	}
 	return c
 }

@@ -46,7 +46,7 @@ func (p *Planner) prepare(history [][]bool) {
 	f := int(math.Max(1, math.Round(p.reach.step/p.job.Tick)))
 	ages := make([][]float64, len(history[0]))
 	up := make([]bool, len(history))
-	usual, seen := make([]float64, len(classes)), make([]float64, len(classes))
+	usual, seen := make([]float64, len(manyClasses.from)), make([]float64, len(manyClasses.from))
 	expected, came := promptDoubt, promptDoubt
 	said := make([]float64, len(ages)) // of an outage of all zones: the chance that it ends within a step
 	for t := range ages {
@@ -62,7 +62,7 @@ func (p *Planner) prepare(history [][]bool) {
 		}
 		for z, m := range p.zones {
 			if m.Up {
-				k := class(best(ages[t], z))
+				k := manyClasses.of(best(ages[t], z))
 				usual[k], seen[k] = usual[k]+p.kin.surprise(z), seen[k]+1
 			}
 		}
@@ -135,7 +135,7 @@ func (c costs) pick(v View, zone int) Choice {
 // weigh prices the actions for a lone zone, between the two levels around its own.
 func (t *Tables) weigh(ctx context.Context, h horizon, z Memory, m moment) (costs, error) {
 	lo, hi, share := around(z.Level())
-	a, err := t.solved(ctx, key{h, levels[lo]})
+	a, err := t.solved(ctx, key{h, levels[lo], 1})
 	if err != nil {
 		return costs{}, err
 	}
@@ -144,7 +144,7 @@ func (t *Tables) weigh(ctx context.Context, h horizon, z Memory, m moment) (cost
 	if share == 0 {
 		return c, nil
 	}
-	b, err := t.solved(ctx, key{h, levels[hi]})
+	b, err := t.solved(ctx, key{h, levels[hi], 1})
 	if err != nil {
 		return costs{}, err
 	}
@@ -180,14 +180,14 @@ func (p *Planner) among(v View, m moment) Choice {
 	ride := func(z, other int) costs {
 		k, level := 0, upLevel*tilt(p.level)
 		if other >= 0 {
-			k = class(math.Round(ripe(danger[other] - level)))
+			k = manyClasses.of(math.Round(ripe(danger[other] - level)))
 		}
-		i := upState(bucket(coarseAges, math.Round(ripe(danger[z]-level-kinUp*p.usual[k]))), k)
+		i := manyClasses.up(bucket(coarseAges, math.Round(ripe(danger[z]-level-kinUp*p.usual[k]))), k)
 		return p.joint.weighBent(m, i, p.joint.chain.bent(i, scaled(chance(danger[z]), p.reach.step)), p.reach.step)
 	}
 	switch {
 	case first < 0:
-		i := downState(bucket(coarseAges, math.Max(1, math.Ceil(p.dark/p.reach.step-1e-9))))
+		i := manyClasses.down(bucket(coarseAges, math.Max(1, math.Ceil(p.dark/p.reach.step-1e-9))))
 		end := 1 - math.Pow(1-p.anyBack(), p.prompt)
 		return p.joint.weighBent(m, i, p.joint.chain.bent(i, end), p.reach.step).pick(v, -1)
 	case v.Mode == Spot:

@@ -21,10 +21,19 @@ type Tables struct {
 	at    map[key]*list.Element
 }
 
-// key is a table's horizon, rounded, and the level of its zone.
+// key is a table's horizon, rounded, the level of its zones, and how many they are: one alone, or some as strangers.
 type key struct {
 	horizon
 	level float64
+	zones int
+}
+
+// chain is the market of a table.
+func (k key) chain() chain {
+	if k.zones > 1 {
+		return several(strangers(k.zones), k.level, make([]float64, len(fewClasses.from)), k.step)
+	}
+	return lone(k.ages(), k.level, k.step)
 }
 
 type entry struct {
@@ -62,7 +71,7 @@ func (t *Tables) solved(ctx context.Context, k key) (*table, error) {
 	if tab := t.warm(k); tab != nil {
 		return tab, nil
 	}
-	tab := newTable(k.horizon, lone(k.ages(), k.level, k.step))
+	tab := newTable(k.horizon, k.chain())
 	if err := tab.solve(ctx); err != nil {
 		return nil, err
 	}

@@ -138,10 +138,10 @@ func (p *Planner) ahead(zone int) ahead {
 		return p.aheadAlone(zone < 0)
 	}
 	if zone < 0 {
-		return ahead{[]*table{p.joint}, []float64{1}, []edge{{to: upState(0, 0), p: 1}}}
+		return ahead{[]*table{p.joint}, []float64{1}, []edge{{to: manyClasses.up(0, 0), p: 1}}}
 	}
 	var lost []edge
-	for _, e := range p.joint.chain.edges[upState(0, 0)] {
+	for _, e := range p.joint.chain.edges[manyClasses.up(0, 0)] {
 		if e.lost {
 			lost = append(lost, e)
 		}
@@ -157,7 +157,7 @@ func (p *Planner) aheadAlone(began bool) ahead {
 		a.next[0].to = len(fineAges)
 	}
 	for _, l := range []int{lo, hi} {
-		t, _ := p.tables.solved(context.Background(), key{p.reach, levels[l]}) // ends only with its context
+		t, _ := p.tables.solved(context.Background(), key{p.reach, levels[l], 1}) // ends only with its context
 		a.tables = append(a.tables, t)
 	}
 	return a

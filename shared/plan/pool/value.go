@@ -113,53 +113,56 @@ func (t *table) weigh(m moment, i int, dt float64) costs {
 
 // weighBent is weigh where the next step's chances are better known than the chain's: edges stand for those of i.
 func (t *table) weighBent(m moment, i int, edges []edge, dt float64) costs {
-	c := costs{math.Inf(1), math.Inf(1), math.Inf(1), math.Inf(1)}
-	x := t.spare(m)
-	left := (m.left - dt) / t.step
-	share := dt / t.step
-	run := func(warmup float64) float64 { return math.Min(share, (m.work+warmup)/t.step) }
-
-	plain := m.left - m.work - t.delay // slack if what runs is given up
-	if waited := t.locate(left, plain-dt); waited.unsafe {
-		c.wait = math.Inf(1)
-	} else {
-		c.wait = t.mean(i, edges, share, func(j int, _ bool) float64 { return t.value(waited, t.idle(j)) })
+	c := costs{stay: math.Inf(1), launch: t.ride(m, i, edges, dt, t.delay)}
+	c.wait, c.onDemand = t.leave(m, i, edges, dt)
+	if m.mode == Spot {
+		c.stay = t.ride(m, i, edges, dt, m.warmup)
 	}
-	warm := m.warmup
+	return c
+}
+
+// leave prices waiting and on-demand.
+func (t *table) leave(m moment, i int, edges []edge, dt float64) (wait, onDemand float64) {
+	left, share := (m.left-dt)/t.step, dt/t.step
+	plain := m.left - m.work - t.delay // slack if what runs is given up
+	wait = math.Inf(1)
+	if waited := t.locate(left, plain-dt); !waited.unsafe {
+		wait = t.mean(i, edges, share, func(j int, _ bool) float64 { return t.value(waited, t.idle(j)) })
+	}
+	warm, x := m.warmup, t.spare(m)
 	if m.mode != OnDemand {
 		warm, x = t.delay, x-t.delay
 	}
-	c.onDemand = run(warm)
-	if m.work+warm > dt {
-		if x < 0 { // it must run to the end
-			c.onDemand += math.Max(0, left-(x+t.delay)/t.step)
-		} else {
-			ran := t.locate(left, x)
-			c.onDemand += t.mean(i, edges, share, func(j int, _ bool) float64 { return t.value(ran, t.onDemand(j)) })
-		}
+	onDemand = math.Min(share, (m.work+warm)/t.step)
+	switch {
+	case m.work+warm <= dt:
+	case x < 0: // it must run to the end
+		onDemand += math.Max(0, left-(x+t.delay)/t.step)
+	default:
+		ran := t.locate(left, x)
+		onDemand += t.mean(i, edges, share, func(j int, _ bool) float64 { return t.value(ran, t.onDemand(j)) })
 	}
+	return wait, onDemand
+}
+
+// ride prices spot with so much warm-up ahead; +Inf where it is not up.
+func (t *table) ride(m moment, i int, edges []edge, dt, warmup float64) float64 {
 	if !t.chain.up[i] {
-		return c
+		return math.Inf(1)
 	}
-	ride := func(warmup float64) float64 {
-		cost := run(warmup) / t.k
-		if m.work+warmup <= dt {
-			return cost
+	share := dt / t.step
+	cost := math.Min(share, (m.work+warmup)/t.step) / t.k
+	if m.work+warmup <= dt {
+		return cost
+	}
+	burn := math.Min(warmup, dt)
+	rode := t.locate((m.left-dt)/t.step, m.left-m.work-t.delay-burn)
+	return cost + t.mean(i, edges, share, func(j int, lost bool) float64 {
+		if lost || !t.chain.up[j] {
+			return t.value(rode, t.idle(j))
 		}
-		burn := math.Min(warmup, dt)
-		rode := t.locate(left, plain-burn)
-		return cost + t.mean(i, edges, share, func(j int, lost bool) float64 {
-			if lost || !t.chain.up[j] {
-				return t.value(rode, t.idle(j))
-			}
-			return t.ridden(rode, j, warmup-burn)
-		})
-	}
-	c.launch = ride(t.delay)
-	if m.mode == Spot {
-		c.stay = ride(m.warmup)
-	}
-	return c
+		return t.ridden(rode, j, warmup-burn)
+	})
 }
 
 // demanded is the value of a running on-demand instance; below 0 it must run to the end.

@@ -135,6 +135,19 @@ func (a *Alibaba) launch(ctx context.Context, want provider.Request) (none provi
 	return a.readBack(ctx, out.IDs.Set[0], want), nil
 }
 
+// Try asks ECS whether Launch would be let through, without buying: parameters, limits, stock. Nil: it would.
+func (a *Alibaba) Try(ctx context.Context, want provider.Request) error {
+	v, err := a.purchase(want)
+	if err == nil {
+		v.Set("DryRun", "true")
+		err = provider.Tried(a.wire.call(ctx, want.Offer.Region, "RunInstances", v, nil), "DryRunOperation")
+	}
+	if err != nil {
+		return fmt.Errorf("alibaba: try %s: %w", want.Offer, err)
+	}
+	return nil
+}
+
 // purchase is one RunInstances, a function of plan, offer and settings alone.
 func (a *Alibaba) purchase(want provider.Request) (url.Values, error) {
 	o := want.Offer

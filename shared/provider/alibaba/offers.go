@@ -307,9 +307,9 @@ func (a *Alibaba) history(ctx context.Context, r *region, name string) (history,
 // notSold says that a price call was refused for what it asked about: there is no such price. Accounts without the right
 // to ask for prices are told that there is no such action.
 func notSold(err error) bool {
-	var p *problem
+	var p *provider.Problem
 	return errors.As(err, &p) && (errors.Is(p, provider.ErrInvalid) || errors.Is(p, provider.ErrNoCapacity) ||
-		errors.Is(p, provider.ErrNotFound) || p.code == "InvalidAction")
+		errors.Is(p, provider.ErrNotFound) || p.Code == "InvalidAction")
 }
 
 // month is a twelfth of a year of 8,760 hours.

@@ -301,3 +301,28 @@ func TestAnyTextIsSignedAsItIsSent(t *testing.T) {
 		t.Errorf("listed %+v and %v, want the labels as they were sent", all, err)
 	}
 }
+
+func TestATrialOfAPurchaseBuysNothing(t *testing.T) {
+	c, err := fake.Open(alibabatest.Market())
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(alibabatest.New(c, &fake.Knobs{Now: time.Now}))
+	defer srv.Close()
+	p := open(srv.URL, &http.Client{Transport: provider.ReadOnly(http.DefaultTransport, alibaba.Reads)}, time.Now).(*alibaba.Alibaba)
+	o := fleet.Offer{Region: "ap-southeast-1", Zone: "ap-southeast-1a", Type: "ecs.gn6i-c4g1.xlarge", Market: fleet.OnDemand}
+	want := provider.Request{Token: "t", Name: "m", Offer: o, Labels: providertest.Labels("p1")}
+	if err := p.Try(t.Context(), want); err != nil {
+		t.Errorf("what would be sold: %v", err)
+	}
+	if _, err := p.Launch(t.Context(), want); !errors.Is(err, provider.ErrRefusedHere) {
+		t.Errorf("a purchase got through: %v", err)
+	}
+	want.Token = strings.Repeat("t", 65)
+	if err := p.Try(t.Context(), want); !errors.Is(err, provider.ErrInvalid) {
+		t.Errorf("a token that is too long: %v", err)
+	}
+	if all, err := p.List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("listed %v, %v", all, err)
+	}
+}

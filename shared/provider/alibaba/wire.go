@@ -7,14 +7,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/url"
-	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -23,23 +20,26 @@ import (
 	"lowtide/shared/provider"
 )
 
-// wire signs and sends. The clock is corrected by what the cloud's answers say, so that a host whose clock is off works.
+// wire signs and sends.
 type wire struct {
 	s     Settings
+	clock *provider.Clock
 	pace  *rate.Limiter
-	ahead atomic.Int64 // of the cloud's clock, nanoseconds
 }
 
 func newWire(s Settings) *wire {
-	w := &wire{s: s, pace: rate.NewLimiter(rate.Inf, 1)}
+	w := &wire{s: s, clock: provider.NewClock(s.Now), pace: rate.NewLimiter(rate.Inf, 1)}
 	if s.PerSecond > 0 {
 		w.pace = rate.NewLimiter(rate.Limit(s.PerSecond), max(int(s.PerSecond), 1))
 	}
 	return w
 }
 
-// Reads says whether a request changes nothing at this cloud.
-func Reads(r *http.Request) bool { return strings.HasPrefix(r.Header.Get(actionHeader), "Describe") }
+// Reads says whether a request changes nothing at this cloud: it asks, or it is a trial of a purchase.
+func Reads(r *http.Request) bool {
+	return strings.HasPrefix(r.Header.Get(actionHeader), "Describe") ||
+		r.Header.Get(actionHeader) == "RunInstances" && r.URL.Query().Get("DryRun") == "true"
+}
 
 const (
 	actionHeader = "x-acs-action"
@@ -54,56 +54,36 @@ func (w *wire) host(region string) string {
 	return "https://ecs." + region + ".aliyuncs.com/"
 }
 
-// call makes one call. A nil out reads nothing. It signs once more with the cloud's clock if ours is off: a refused
-// signature changed nothing.
+// call makes one call. A nil out reads nothing.
 func (w *wire) call(ctx context.Context, region, action string, v url.Values, out any) error {
 	writes := action == "RunInstances" // an end may be repeated: a lost answer is no question
 	v = maps.Clone(v)
 	v.Set("RegionId", region)
-	a, err := w.send(ctx, region, action, v, writes)
-	if err != nil {
-		return fmt.Errorf("%s: %w", action, err)
-	}
 	if out == nil {
 		out = &struct{}{}
 	}
-	if err := json.Unmarshal(a.Body, out); err != nil {
-		lost := provider.ErrUnavailable
-		if writes {
-			lost = provider.ErrUnknown
+	err := w.clock.Send(w.s.Client, writes, func(at time.Time) (*http.Request, error) {
+		if err := w.pace.Wait(ctx); err != nil {
+			return nil, fmt.Errorf("%w by lowtide's own pace: %w", provider.ErrThrottled, err)
 		}
-		return fmt.Errorf("%s: %w: an answer that is not the JSON of its schema", action, lost)
+		return w.sign(ctx, region, action, v, at)
+	}, func(a provider.Answer) error {
+		if a.Status >= 300 {
+			return explain(a, writes)
+		}
+		if json.Unmarshal(a.Body, out) != nil {
+			return fmt.Errorf("%w: an answer that is not the JSON of its schema", provider.Lost(writes))
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("%s: %w", action, err)
 	}
 	return nil
 }
 
-func (w *wire) send(ctx context.Context, region, action string, v url.Values, writes bool) (provider.Answer, error) {
-	for again := false; ; again = true {
-		if err := w.pace.Wait(ctx); err != nil {
-			return provider.Answer{}, fmt.Errorf("%w by lowtide's own pace: %w", provider.ErrThrottled, err)
-		}
-		req, err := w.sign(ctx, region, action, v)
-		if err != nil {
-			return provider.Answer{}, err
-		}
-		a, err := provider.Exchange(w.s.Client, req, writes)
-		if err != nil {
-			return a, err
-		}
-		if a.Status < 300 {
-			return a, nil
-		}
-		err = explain(a, writes)
-		if again || !w.corrected(a, err) {
-			return a, err
-		}
-	}
-}
-
-func (w *wire) now() time.Time { return w.s.Now().Add(time.Duration(w.ahead.Load())) }
-
 // sign makes a request with all parameters in its query, as the vendor's client does, and its signature.
-func (w *wire) sign(ctx context.Context, region, action string, v url.Values) (*http.Request, error) {
+func (w *wire) sign(ctx context.Context, region, action string, v url.Values, at time.Time) (*http.Request, error) {
 	if w.s.KeyID == "" || w.s.Secret == "" {
 		return nil, fmt.Errorf("%w: no credentials are configured", provider.ErrDenied)
 	}
@@ -115,7 +95,7 @@ func (w *wire) sign(ctx context.Context, region, action string, v url.Values) (*
 	body := digest("")
 	h := map[string]string{
 		"host": req.URL.Host, actionHeader: action, "x-acs-version": "2014-05-26", "x-acs-content-sha256": body,
-		"x-acs-date": w.now().UTC().Format("2006-01-02T15:04:05Z"), "x-acs-signature-nonce": rand.Text(),
+		"x-acs-date": at.Format("2006-01-02T15:04:05Z"), "x-acs-signature-nonce": rand.Text(),
 	}
 	if w.s.Token != "" {
 		h["x-acs-security-token"] = w.s.Token
@@ -140,20 +120,6 @@ func (w *wire) sign(ctx context.Context, region, action string, v url.Values) (*
 func digest(s string) string {
 	h := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(h[:])
-}
-
-// corrected takes the cloud's clock from a refusal that may be about the time; false if the clocks agree.
-func (w *wire) corrected(a provider.Answer, err error) bool {
-	var p *problem
-	if !errors.As(err, &p) || !slices.Contains(aboutTime, p.code) {
-		return false
-	}
-	date, err := http.ParseTime(a.Header.Get("Date"))
-	if err != nil || date.Sub(w.now()).Abs() < 4*time.Minute {
-		return false
-	}
-	w.ahead.Store(int64(date.Sub(w.s.Now())))
-	return true
 }
 
 type number = provider.Number

@@ -458,7 +458,8 @@ func openTencent(_ context.Context, r *reader) (made, error) {
 	if len(s.Images) == 0 {
 		lacks = append(lacks, "LOWTIDE_TENCENT_IMAGE")
 	}
-	return made{Provider: tencent.New(s), pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks}, nil
+	adapter := tencent.New(s)
+	return made{Provider: adapter, pace: provider.Pace{PerSecond: 5, Burst: 10, LaunchGap: 500 * time.Millisecond}, lacks: lacks, try: adapter.Try}, nil
 }
 
 func openAlibaba(_ context.Context, r *reader) (made, error) {
@@ -480,7 +481,8 @@ func openAlibaba(_ context.Context, r *reader) (made, error) {
 	var lacks []string
 	s.Boot, lacks = r.boot()
 	lacks = append(lacks, without("LOWTIDE_ALIBABA_", part{"IMAGE", len(s.Images)}, part{"VSWITCHES", len(s.Switches)}, part{"SECURITY_GROUPS", len(s.Groups)})...)
-	return made{Provider: alibaba.New(s), lacks: lacks}, nil
+	adapter := alibaba.New(s)
+	return made{Provider: adapter, lacks: lacks, try: adapter.Try}, nil
 }
 
 // part is a setting that a launch needs, and how much of it there is.
@@ -529,7 +531,8 @@ func openVolcengine(_ context.Context, r *reader) (made, error) {
 	var lacks []string
 	s.Boot, lacks = r.boot()
 	lacks = append(lacks, without("LOWTIDE_VOLCENGINE_", part{"IMAGE", len(s.Images)}, part{"SUBNETS", len(s.Subnets)}, part{"SECURITY_GROUPS", len(s.Groups)})...)
-	return made{Provider: volcengine.New(s), lacks: lacks}, nil
+	adapter := volcengine.New(s)
+	return made{Provider: adapter, lacks: lacks, try: adapter.Try}, nil
 }
 
 func openPaperspace(_ context.Context, r *reader) (made, error) {
@@ -596,7 +599,7 @@ func openAzure(_ context.Context, r *reader) (made, error) {
 		Regions: r.list("LOWTIDE_AZURE_REGIONS"), Subscription: r.o.Getenv("AZURE_SUBSCRIPTION_ID"), Tenant: r.o.Getenv("AZURE_TENANT_ID"),
 		ClientID: r.o.Getenv("AZURE_CLIENT_ID"), Secret: r.o.Getenv("AZURE_CLIENT_SECRET"), Endpoint: r.o.Getenv("LOWTIDE_AZURE_URL"),
 		Group: r.o.Getenv("LOWTIDE_AZURE_GROUP"), Images: r.oneOrPairs("LOWTIDE_AZURE_IMAGE"), Subnets: r.pairs("LOWTIDE_AZURE_SUBNETS"),
-		SSHKey: r.o.Getenv("LOWTIDE_AZURE_SSH_KEY"), Disk: r.number("LOWTIDE_AZURE_DISK", 100), Client: r.client(azure.Reads), Now: r.o.Now,
+		SSHKey: r.o.Getenv("LOWTIDE_AZURE_SSH_KEY"), Disk: r.number("LOWTIDE_AZURE_DISK", 100), Keep: 30 * time.Minute, Client: r.client(azure.Reads), Now: r.o.Now,
 	}
 	switch v := r.o.Getenv("LOWTIDE_AZURE_ADDRESS"); v {
 	case "", "no", "yes":

@@ -122,14 +122,10 @@ func (a *AWS) Try(ctx context.Context, want provider.Request) error {
 		v.Set("DryRun", "true")
 		err = a.wire.query(ctx, r.code, "RunInstances", v, nil)
 	}
-	var p *problem
-	if errors.As(err, &p) && p.code == "DryRunOperation" {
-		return nil
+	if err = provider.Tried(err, "DryRunOperation"); err != nil {
+		return fmt.Errorf("aws: try %s: %w", want.Offer, err)
 	}
-	if err == nil {
-		err = fmt.Errorf("%w: it took a trial for more than one", provider.ErrUnknown)
-	}
-	return fmt.Errorf("aws: try %s: %w", want.Offer, err)
+	return nil
 }
 
 func (a *AWS) launch(ctx context.Context, want provider.Request) (none provider.Machine, err error) {

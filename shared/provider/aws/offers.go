@@ -375,7 +375,7 @@ func unambiguous(in []quote) []quote {
 // spot reads the spot price in force of every type and zone.
 func (a *AWS) spot(ctx context.Context, r *region) ([]fleet.Offer, error) {
 	ask := url.Values{
-		"StartTime": {a.wire.now().UTC().Format(time.RFC3339)}, "MaxResults": {"1000"},
+		"StartTime": {a.wire.clock.Now().UTC().Format(time.RFC3339)}, "MaxResults": {"1000"},
 		"ProductDescription.1": {"Linux/UNIX"}, "ProductDescription.2": {"Linux/UNIX (Amazon VPC)"},
 	}
 	for i, kind := range fleet.Sorted(r.types) {

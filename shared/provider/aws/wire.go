@@ -13,7 +13,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -22,14 +21,16 @@ import (
 	"lowtide/shared/provider"
 )
 
-// wire signs and sends. The clock is corrected by what the cloud's answers say, so that a host whose clock is off works.
+// wire signs and sends.
 type wire struct {
 	s      Settings
 	signer *v4.Signer
-	ahead  atomic.Int64 // of the cloud's clock, nanoseconds
+	clock  *provider.Clock
 }
 
-func newWire(s Settings) *wire { return &wire{s: s, signer: v4.NewSigner()} }
+func newWire(s Settings) *wire {
+	return &wire{s: s, signer: v4.NewSigner(), clock: provider.NewClock(s.Now)}
+}
 
 // Reads says whether a request changes nothing at this cloud.
 func Reads(r *http.Request) bool {
@@ -163,28 +164,18 @@ func (w *wire) prices(ctx context.Context, region string, in, out any) error {
 
 // send signs and sends, and once more with the cloud's clock if ours is off: a refused signature changed nothing.
 func (w *wire) send(ctx context.Context, to, service, region string, h http.Header, body []byte, writes bool, problem func(provider.Answer) error) (provider.Answer, error) {
-	for again := false; ; again = true {
-		req, err := w.sign(ctx, to, service, region, h, body)
-		if err != nil {
-			return provider.Answer{}, err
-		}
-		a, err := provider.Exchange(w.s.Client, req, writes)
-		if err != nil {
-			return a, err
-		}
-		if a.Status < 300 {
-			return a, nil
-		}
-		err = problem(a)
-		if again || !w.corrected(a, err) {
-			return a, err
-		}
-	}
+	var out provider.Answer
+	err := w.clock.Send(w.s.Client, writes, func(at time.Time) (*http.Request, error) { return w.sign(ctx, to, service, region, h, body, at) },
+		func(a provider.Answer) error {
+			if out = a; a.Status < 300 {
+				return nil
+			}
+			return problem(a)
+		})
+	return out, err
 }
 
-func (w *wire) now() time.Time { return w.s.Now().Add(time.Duration(w.ahead.Load())) }
-
-func (w *wire) sign(ctx context.Context, to, service, region string, h http.Header, body []byte) (*http.Request, error) {
+func (w *wire) sign(ctx context.Context, to, service, region string, h http.Header, body []byte, at time.Time) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, to, bytes.NewReader(body))
 	if err != nil {
 		return nil, fmt.Errorf("%w: the endpoint is not a URL", provider.ErrInvalid)
@@ -203,26 +194,8 @@ func (w *wire) sign(ctx context.Context, to, service, region string, h http.Head
 		return nil, fmt.Errorf("%w: no credentials could be had from the SDK's chain", provider.ErrDenied) // its text names files and hosts
 	}
 	sum := sha256.Sum256(body)
-	if err := w.signer.SignHTTP(ctx, c, req, hex.EncodeToString(sum[:]), service, region, w.now().UTC()); err != nil {
+	if err := w.signer.SignHTTP(ctx, c, req, hex.EncodeToString(sum[:]), service, region, at); err != nil {
 		return nil, fmt.Errorf("%w: sign: %w", provider.ErrInvalid, err)
 	}
 	return req, nil
-}
-
-// corrected takes the cloud's clock from a refusal that may be about the time; false if the clocks agree.
-func (w *wire) corrected(a provider.Answer, err error) bool {
-	p, ok := err.(*problem) //nolint:errorlint // made a line ago
-	if !ok || !p.time {
-		return false
-	}
-	date, err := http.ParseTime(a.Header.Get("Date"))
-	if err != nil {
-		return false
-	}
-	off := date.Sub(w.now())
-	if off.Abs() < 4*time.Minute {
-		return false
-	}
-	w.ahead.Store(int64(date.Sub(w.s.Now())))
-	return true
 }

@@ -15,6 +15,8 @@
 // for their deletion by name as well. Spot is bought up to the on-demand price, and a machine that was taken back is
 // deleted by the vendor, or listed as deallocated, which is stopped here.
 //
+// The principal needs to read the whole subscription, since others' machines are listed too, and to write in the group.
+//
 // Azure promises 30 seconds of notice, of which a third was seen, inside the machine alone: the agent asks for scheduled
 // events. The first question switches that service on, which takes minutes, and is asked at boot.
 //
@@ -61,6 +63,7 @@ type Settings struct {
 	SSHKey       string            // public key of the operator: no Linux machine is made without one
 	Disk         int               // GB of the system disk; 100
 	Address      bool              // a public address
+	Keep         time.Duration     // how long a region's prices and sizes are not asked for again, thousands of rows each; 0: each time
 	Boot         provider.Boot
 	Client       *http.Client
 	Now          func() time.Time
@@ -71,10 +74,11 @@ type Azure struct {
 	s    Settings
 	wire *wire
 
-	mu     sync.Mutex
-	prices map[string]priceList // by region
-	quoted provider.Quotes      // a listing tells no price
-	kinds  map[string]kind      // by size, as far as they were offered
+	mu      sync.Mutex
+	prices  map[string]priceList // by region
+	regions map[string]sizeList
+	quoted  provider.Quotes // a listing tells no price
+	kinds   map[string]kind // by size, as far as they were offered
 }
 
 // New makes the adapter.
@@ -86,7 +90,7 @@ func New(s Settings) *Azure {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	return &Azure{s: s, wire: newWire(s), prices: map[string]priceList{}, kinds: map[string]kind{}}
+	return &Azure{s: s, wire: newWire(s), prices: map[string]priceList{}, regions: map[string]sizeList{}, kinds: map[string]kind{}}
 }
 
 // notice is what Azure promises before it takes a spot machine.

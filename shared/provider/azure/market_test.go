@@ -427,3 +427,18 @@ func TestATokenIsAskedForOnceAndRenewedInTime(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestPricesAndSizesAreKeptForAWhile(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	a := at(t, func(s *azure.Settings) { s.Keep, s.Now = 30*time.Minute, func() time.Time { return now } })
+	first := told(t, a)
+	a.by["GET /api/retail/prices"], a.by["GET /skus"] = answer{503, ``}, answer{503, ``}
+	now = now.Add(29 * time.Minute)
+	if again := told(t, a); len(again) != len(first) || len(first) == 0 {
+		t.Errorf("%d offers, %d before", len(again), len(first))
+	}
+	now = now.Add(2 * time.Minute)
+	if all, err := a.Offers(t.Context()); !errors.Is(err, provider.ErrUnavailable) || len(all) > 0 {
+		t.Errorf("half an hour later: %d offers and %v", len(all), err)
+	}
+}

@@ -99,16 +99,13 @@ func readPrices(rows []row) map[sold]fleet.Price {
 	return out
 }
 
-// keepPrices is how long a region's prices are not asked for again: there are thousands.
-const keepPrices = 30 * time.Minute
-
 // list reads the prices of a region, one page after the other: pages shift while prices change.
 func (a *Azure) list(ctx context.Context, region string) (map[sold]fleet.Price, error) {
 	now := a.s.Now()
 	a.mu.Lock()
 	l, ok := a.prices[region]
 	a.mu.Unlock()
-	if ok && now.Sub(l.at) < keepPrices {
+	if ok && now.Sub(l.at) < a.s.Keep {
 		return l.prices, nil
 	}
 	var rows []row
@@ -182,19 +179,48 @@ func (a *Azure) Offers(ctx context.Context) ([]fleet.Offer, error) {
 	return out, nil
 }
 
+// sizeList is which sizes with GPUs a region has for this subscription, and where.
+type sizeList struct {
+	at     time.Time
+	kinds  map[string]kind
+	places map[string][]place
+}
+
+// sizes reads the sizes of a region; without an account there are none to read. They are kept as long as prices: the answer is of
+// megabytes.
+func (a *Azure) sizes(ctx context.Context, name string) (sizeList, error) {
+	now := a.s.Now()
+	a.mu.Lock()
+	l, ok := a.regions[name]
+	a.mu.Unlock()
+	if ok && now.Sub(l.at) < a.s.Keep || a.s.Subscription == "" {
+		return l, nil
+	}
+	skus, err := a.wire.skus(ctx, name)
+	if err != nil {
+		return l, fmt.Errorf("sizes: %w", err)
+	}
+	l = sizeList{now, map[string]kind{}, map[string][]place{}}
+	for _, s := range skus {
+		if k, ok := kindOf(s.Name, s.gpus()); ok && s.Kind == "virtualMachines" {
+			l.kinds[s.Name], l.places[s.Name] = k, s.places(name)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.regions[name] = l
+	return l, nil
+}
+
 // offers is what one region sells. Without an account nobody tells where: a size is then offered once.
 func (a *Azure) offers(ctx context.Context, name string, kinds map[string]kind) ([]fleet.Offer, error) {
+	sizes, err := a.sizes(ctx, name)
+	if err != nil {
+		return nil, err
+	}
 	places := map[string][]place{}
-	if a.s.Subscription != "" {
-		skus, err := a.wire.skus(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("sizes: %w", err)
-		}
-		for _, s := range skus {
-			if k, ok := kindOf(s.Name, s.gpus()); ok && s.Kind == "virtualMachines" {
-				kinds[s.Name], places[s.Name] = k, s.places(name)
-			}
-		}
+	for size, k := range sizes.kinds {
+		kinds[size], places[size] = k, sizes.places[size]
 	}
 	prices, err := a.list(ctx, name)
 	if err != nil {

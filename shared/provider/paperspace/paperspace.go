@@ -66,6 +66,7 @@ type Paperspace struct {
 
 	mu    sync.Mutex
 	paid  map[string]decimal.Decimal // by type: what this account's machines cost an hour
+	looks map[string]looked          // by region and type
 	names map[string]string          // machine id to name: scripts are found by it when the machine is gone
 }
 
@@ -82,7 +83,7 @@ func New(s Settings) *Paperspace {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	return &Paperspace{s: s, wire: newWire(s), buying: provider.NewTurn(), paid: map[string]decimal.Decimal{}, names: map[string]string{}}
+	return &Paperspace{s: s, wire: newWire(s), buying: provider.NewTurn(), paid: map[string]decimal.Decimal{}, looks: map[string]looked{}, names: map[string]string{}}
 }
 
 // Traits implements provider.Provider. The listing delay is not published (unverified).
@@ -103,7 +104,7 @@ func (p *Paperspace) Offers(ctx context.Context) ([]fleet.Offer, error) {
 			if o.GPU == "" || o.Price.Amount.Amount.Sign() <= 0 {
 				continue
 			}
-			sold, err := p.wire.available(ctx, name, region)
+			sold, err := p.stock(ctx, name, region)
 			if err != nil {
 				return nil, fmt.Errorf("paperspace: offers of %s in %s: %w", name, region, err)
 			}
@@ -114,6 +115,34 @@ func (p *Paperspace) Offers(ctx context.Context) ([]fleet.Offer, error) {
 		}
 	}
 	return out, nil
+}
+
+// keepStock is how long it is not asked again whether a type is to be had: that is a call for each type and region. A launch
+// asks anew.
+const keepStock = 5 * time.Minute
+
+// looked is an answer, and when it came.
+type looked struct {
+	at   time.Time
+	sold bool
+}
+
+func (p *Paperspace) stock(ctx context.Context, name, region string) (bool, error) {
+	key, now := region+"/"+name, p.s.Now()
+	p.mu.Lock()
+	l, ok := p.looks[key]
+	p.mu.Unlock()
+	if ok && now.Sub(l.at) < keepStock {
+		return l.sold, nil
+	}
+	sold, err := p.wire.available(ctx, name, region)
+	if err != nil {
+		return false, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.looks[key] = looked{now, sold}
+	return sold, nil
 }
 
 // offer is a type in a region, at what it is known to cost.

@@ -308,3 +308,28 @@ func TestTheStandInAgreesWithTheVendorsPrintedSignature(t *testing.T) {
 		}
 	}
 }
+
+func TestATrialOfAPurchaseBuysNothing(t *testing.T) {
+	cloud, err := fake.Open(tencenttest.Market())
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(tencenttest.New(cloud, &fake.Knobs{Now: time.Now}))
+	defer srv.Close()
+	p := in(fleet.USD)(srv.URL, &http.Client{Transport: provider.ReadOnly(http.DefaultTransport, tencent.Reads)}, time.Now)
+	w := want(find(t, p, "ap-guangzhou-6", "GN7.2XLARGE32", fleet.OnDemand, 0))
+	try := p.(*tencent.Tencent).Try
+	if err := try(t.Context(), w); err != nil {
+		t.Errorf("what would be sold: %v", err)
+	}
+	if _, err := p.Launch(t.Context(), w); provider.Word(err) != "refused_here" {
+		t.Errorf("a purchase got through: %v", err)
+	}
+	w.Token = strings.Repeat("t", 65)
+	if err := try(t.Context(), w); provider.Word(err) != "invalid" {
+		t.Errorf("a token that is too long: %v", err)
+	}
+	if n := len(cloud.Bill()); n != 0 {
+		t.Errorf("%d machines were bought", n)
+	}
+}

@@ -76,7 +76,7 @@ func New(s Settings) *Tencent {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	return &Tencent{s: s, wire: &wire{s: s}, where: map[string]string{}}
+	return &Tencent{s: s, wire: &wire{s: s, clock: provider.NewClock(s.Now)}, where: map[string]string{}}
 }
 
 // notice is what is heard of CVM before it takes a spot machine.
@@ -111,6 +111,24 @@ func (t *Tencent) launch(ctx context.Context, want provider.Request) (none provi
 		return none, fmt.Errorf("%w: an answer with %d machines", provider.ErrUnknown, len(out.IDs))
 	}
 	return t.readBack(ctx, out.IDs[0], want)
+}
+
+// Try asks CVM whether Launch would be let through, without buying: parameters, limits, stock. Nil: it would.
+func (t *Tencent) Try(ctx context.Context, want provider.Request) error {
+	p, err := t.purchase(want)
+	if err == nil {
+		p.Dry = true
+		var out struct {
+			IDs []string `json:"InstanceIdSet"`
+		}
+		if err = t.wire.call(ctx, want.Offer.Region, buys, p, &out); err == nil && len(out.IDs) > 0 {
+			err = fmt.Errorf("%w: it took a trial for more than one", provider.ErrUnknown)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("tencent: try %s: %w", want.Offer, err)
+	}
+	return nil
 }
 
 // readBack is the machine as the cloud shows it. It is bought, whether it can be shown yet or not.

@@ -7,12 +7,10 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"lowtide/shared/provider"
@@ -23,14 +21,28 @@ const (
 	buys    = "RunInstances" // the one action that may buy
 )
 
-// wire signs and sends. The clock is corrected by what the cloud's answers say, so that a host whose clock is off works.
+// wire signs and sends.
 type wire struct {
 	s     Settings
-	ahead atomic.Int64 // of the cloud's clock, nanoseconds
+	clock *provider.Clock
 }
 
-// Reads says whether a request changes nothing at this cloud.
-func Reads(r *http.Request) bool { return strings.HasPrefix(r.Header.Get("X-TC-Action"), "Describe") }
+// Reads says whether a request changes nothing at this cloud: it asks, or it is a trial of a purchase.
+func Reads(r *http.Request) bool {
+	action := r.Header.Get("X-TC-Action")
+	if action != buys || r.GetBody == nil {
+		return strings.HasPrefix(action, "Describe")
+	}
+	body, err := r.GetBody()
+	if err != nil {
+		return false
+	}
+	defer body.Close()
+	var order struct {
+		Dry bool `json:"DryRun"`
+	}
+	return json.NewDecoder(body).Decode(&order) == nil && order.Dry
+}
 
 // query is what reads and ends ask.
 type query struct {
@@ -62,6 +74,7 @@ type run struct {
 	UserData  string         `json:"UserData"`
 	Timer     *timer         `json:"ActionTimer,omitempty"`
 	Token     string         `json:"ClientToken"`
+	Dry       bool           `json:"DryRun,omitempty"` // a trial: nothing is bought, and no id answered
 }
 
 type placement struct {
@@ -194,38 +207,21 @@ func (w *wire) instances(ctx context.Context, region string) ([]instance, error)
 
 // call makes one request. A nil out reads nothing but whether it was refused.
 func (w *wire) call(ctx context.Context, region, action string, in, out any) error {
-	if err := w.send(ctx, region, action, in, out); err != nil {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", action, provider.ErrInvalid, err)
+	}
+	writes := action == buys // an end may be repeated: a lost answer is no question
+	err = w.clock.Send(w.s.Client, writes, func(at time.Time) (*http.Request, error) { return w.sign(ctx, region, action, body, at) },
+		func(a provider.Answer) error { return read(a, writes, out) })
+	if err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
 	return nil
 }
 
-// send signs and sends, and once more with the cloud's clock if ours is off: a refused signature changed nothing.
-func (w *wire) send(ctx context.Context, region, action string, in, out any) error {
-	body, err := json.Marshal(in)
-	if err != nil {
-		return fmt.Errorf("%w: %w", provider.ErrInvalid, err)
-	}
-	writes := action == buys // an end may be repeated: a lost answer is no question
-	for again := false; ; again = true {
-		req, err := w.sign(ctx, region, action, body)
-		if err != nil {
-			return err
-		}
-		a, err := provider.Exchange(w.s.Client, req, writes)
-		if err != nil {
-			return err
-		}
-		if err = read(a, writes, out); again || !w.corrected(a, err) {
-			return err
-		}
-	}
-}
-
-func (w *wire) now() time.Time { return w.s.Now().Add(time.Duration(w.ahead.Load())) }
-
 // sign makes a request with its TC3-HMAC-SHA256 signature.
-func (w *wire) sign(ctx context.Context, region, action string, body []byte) (*http.Request, error) {
+func (w *wire) sign(ctx context.Context, region, action string, body []byte, at time.Time) (*http.Request, error) {
 	end := w.s.Endpoint
 	if end == "" {
 		end = "https://cvm.tencentcloudapi.com"
@@ -238,7 +234,6 @@ func (w *wire) sign(ctx context.Context, region, action string, body []byte) (*h
 		return nil, fmt.Errorf("%w: no credentials are configured", provider.ErrDenied)
 	}
 	const kind, signed = "application/json; charset=utf-8", "content-type;host;x-tc-action"
-	at := w.now().UTC()
 	stamp, day := strconv.FormatInt(at.Unix(), 10), at.Format(time.DateOnly)
 	canonical := "POST\n" + req.URL.EscapedPath() + "\n\ncontent-type:" + kind + "\nhost:" + req.URL.Host + "\nx-tc-action:" + strings.ToLower(action) + "\n\n" +
 		signed + "\n" + digest(body)
@@ -265,18 +260,4 @@ func mac(key []byte, text string) []byte {
 	h := hmac.New(sha256.New, key)
 	h.Write([]byte(text))
 	return h.Sum(nil)
-}
-
-// corrected takes the cloud's clock from a refusal that is about the time; false if the clocks agree.
-func (w *wire) corrected(a provider.Answer, err error) bool {
-	var p *problem
-	if !errors.As(err, &p) || p.code != "AuthFailure.SignatureExpire" {
-		return false
-	}
-	date, perr := http.ParseTime(a.Header.Get("Date"))
-	if perr != nil || date.Sub(w.now()).Abs() < 4*time.Minute {
-		return false
-	}
-	w.ahead.Store(int64(date.Sub(w.s.Now())))
-	return true
 }

@@ -242,3 +242,25 @@ func TestAnAddressGoesWithItsMachineAndASubscriptionIsNotBought(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestATrialOfAPurchaseBuysNothing(t *testing.T) {
+	adapter, _ := instead(t, nil, func(s *volcengine.Settings) {
+		s.Client = &http.Client{Transport: provider.ReadOnly(http.DefaultTransport, volcengine.Reads)}
+	})
+	p := adapter.(*volcengine.Volcengine)
+	o := fleet.Offer{Region: "cn-beijing", Zone: "cn-beijing-a", Type: "ecs.gni2.3xlarge", Market: fleet.OnDemand}
+	want := provider.Request{Token: "t", Name: "m", Offer: o, Labels: providertest.Labels("p1")}
+	if err := p.Try(t.Context(), want); err != nil {
+		t.Errorf("what would be sold: %v", err)
+	}
+	if _, err := p.Launch(t.Context(), want); !errors.Is(err, provider.ErrRefusedHere) {
+		t.Errorf("a purchase got through: %v", err)
+	}
+	want.Token = strings.Repeat("t", 65)
+	if err := p.Try(t.Context(), want); !errors.Is(err, provider.ErrInvalid) {
+		t.Errorf("a token that is too long: %v", err)
+	}
+	if all, err := p.List(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("listed %v, %v", all, err)
+	}
+}

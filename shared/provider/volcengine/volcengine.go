@@ -135,6 +135,20 @@ func (v *Volcengine) launch(ctx context.Context, want provider.Request) (none pr
 	return v.readBack(ctx, out.IDs[0], want), nil
 }
 
+// Try asks ECS whether Launch would be let through, without buying. Nil: it would. The code that says so is the neighbours'
+// (unverified).
+func (v *Volcengine) Try(ctx context.Context, want provider.Request) error {
+	q, err := v.purchase(want)
+	if err == nil {
+		q.Set("DryRun", "true")
+		err = provider.Tried(v.wire.call(ctx, want.Offer.Region, buys, q, nil), "DryRunOperation")
+	}
+	if err != nil {
+		return fmt.Errorf("volcengine: try %s: %w", want.Offer, err)
+	}
+	return nil
+}
+
 // purchase is one RunInstances, a function of plan, offer and settings alone.
 func (v *Volcengine) purchase(want provider.Request) (url.Values, error) {
 	o := want.Offer

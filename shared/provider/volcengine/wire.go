@@ -38,10 +38,11 @@ func newWire(s Settings) *wire {
 	return w
 }
 
-// Reads says whether a request changes nothing at this cloud.
+// Reads says whether a request changes nothing at this cloud: it asks, or it is a trial of a purchase.
 func Reads(r *http.Request) bool {
-	action := r.URL.Query().Get("Action")
-	return strings.HasPrefix(action, "Describe") || strings.HasPrefix(action, "QueryPrice")
+	q := r.URL.Query()
+	action := q.Get("Action")
+	return strings.HasPrefix(action, "Describe") || strings.HasPrefix(action, "QueryPrice") || action == buys && q.Get("DryRun") == "true"
 }
 
 // call makes one call of ECS, all of it in its address, as the vendor's own clients do. A nil out reads nothing but

@@ -104,7 +104,7 @@ type object = map[string]any
 
 // takes are the parameters of each action, as fake.Takes has them.
 var takes = map[string][]string{
-	"DescribeInstanceTypes":     {"!RegionId", "MaxResults", "NextToken"},
+	"DescribeInstanceTypes":     {"RegionId", "MaxResults", "NextToken"},
 	"DescribeAvailableResource": {"!RegionId", "!DestinationResource", "InstanceChargeType", "SpotStrategy", "IoOptimized"},
 	"DescribeSpotPriceHistory":  {"!RegionId", "!NetworkType", "!InstanceType", "OSType", "Offset"},
 	"DescribePrice":             {"!RegionId", "ResourceType", "!InstanceType", "PriceUnit", "Period", "Amount", "SystemDisk.Category"},
@@ -113,7 +113,7 @@ var takes = map[string][]string{
 	"RunInstances": {
 		"!RegionId", "!ImageId", "!InstanceType", "!ZoneId", "!VSwitchId", "!SecurityGroupId", "InstanceName", "InstanceChargeType", "!SpotStrategy", "SpotDuration",
 		"SpotInterruptionBehavior", "Amount", "!ClientToken", "IoOptimized", "SystemDisk.Category", "SystemDisk.Size", "HttpEndpoint", "HttpTokens", "UserData",
-		"InternetChargeType", "InternetMaxBandwidthOut", "RamRoleName", "Tag.#.Key", "Tag.#.Value",
+		"InternetChargeType", "InternetMaxBandwidthOut", "RamRoleName", "DryRun", "Tag.#.Key", "Tag.#.Value",
 	},
 }
 
@@ -321,6 +321,9 @@ func (s *Server) run(region string, v url.Values) (any, error) {
 	case !spot && v.Get("SpotDuration")+v.Get("SpotInterruptionBehavior") != "":
 		return bad("InvalidParameter.Conflict", "only with a spot strategy")
 	}
+	if v.Get("DryRun") == "true" {
+		return bad("DryRunOperation", "Request validation has been passed with DryRun flag set.")
+	}
 	tags := map[string]string{}
 	for i := 1; v.Get(fmt.Sprintf("Tag.%d.Key", i)) != ""; i++ {
 		tags[v.Get(fmt.Sprintf("Tag.%d.Key", i))] = v.Get(fmt.Sprintf("Tag.%d.Value", i))
@@ -345,7 +348,7 @@ func (s *Server) remove(region string, v url.Values) (any, error) {
 	switch {
 	case i < 0:
 		return nil, fail{http.StatusNotFound, "InvalidInstanceId.NotFound", "The specified InstanceId does not exist."}
-	case v.Get("Force") != "true":
+	case !strings.EqualFold(v.Get("Force"), "true"): // Python clients write True
 		return nil, fail{http.StatusForbidden, "IncorrectInstanceStatus", "The machine runs."}
 	}
 	if err := s.cloud.End(context.Background(), id); err != nil {

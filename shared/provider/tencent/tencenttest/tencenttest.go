@@ -256,6 +256,7 @@ type order struct {
 	InstanceType, ImageId, InstanceChargeType string
 	InstanceName, UserData, ClientToken       string
 	InstanceCount                             int
+	DryRun                                    bool
 	InstanceMarketOptions                     *struct {
 		MarketType  string
 		SpotOptions struct{ MaxPrice, SpotInstanceType string }
@@ -335,6 +336,9 @@ func (s *Server) run(region string, body []byte) (map[string]any, error) {
 		}
 	default:
 		return nil, fail("InvalidParameterValue")
+	}
+	if o.DryRun {
+		return map[string]any{}, nil
 	}
 	m, err := s.cloud.Launch(context.Background(), want)
 	if err != nil {

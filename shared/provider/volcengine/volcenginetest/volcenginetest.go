@@ -319,6 +319,9 @@ func (s *Server) run(region string, q url.Values) (any, error) {
 	case q.Get("Count") != "1" || q.Get("InstanceChargeType") != "PostPaid" || strategy != "NoSpot" && strategy != "SpotAsPriceGo":
 		return bad("InvalidParameter")
 	}
+	if q.Get("DryRun") == "true" {
+		return bad("DryRunOperation")
+	}
 	tags := map[string]string{}
 	for i := 1; q.Get(fmt.Sprintf("Tags.%d.Key", i)) != ""; i++ {
 		tags[q.Get(fmt.Sprintf("Tags.%d.Key", i))] = q.Get(fmt.Sprintf("Tags.%d.Value", i))
