@@ -60,6 +60,7 @@ var kinds = func() map[Kind]reflect.Type {
 		ChangeRefused{},
 		CheckpointAsked{},
 		SilenceSet{},
+		ReservationSet{},
 		ChannelFailed{},
 		ChannelRecovered{},
 		AlertReceived{},

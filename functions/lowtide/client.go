@@ -406,6 +406,7 @@ func printStatus(w io.Writer, f *fleet.Fleet, now time.Time) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", name, stands(f, x), on, x.Step, x.Saved.Step, plan.Spent(f, x, now), due, x.Why)
 	}
+	printReserved(w, f, now)
 	fmt.Fprintln(w, "\nMACHINE\tPHASE\tOFFER\tUSD/H\tAGE\tFOR\tNOTE")
 	for _, name := range fleet.Sorted(f.Machines) {
 		m := f.Machines[name]

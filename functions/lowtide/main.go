@@ -85,6 +85,7 @@ func root() *cobra.Command {
 		submitCommand(),
 		schemaCommand(),
 		doctorCommand(),
+		reserveCommand(),
 		statusCommand(),
 		eventsCommand(),
 		logsCommand(),

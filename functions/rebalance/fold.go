@@ -17,7 +17,12 @@ func (d *Decider) fold(ev events.Event) {
 		return
 	}
 	f := d.state
+	if stirs[ev.Data.Kind()] {
+		f.AssignAt = time.Time{}
+	}
 	switch e := ev.Data.(type) {
+	case events.ReservationSet:
+		d.reserve(e.Reservation)
 	case events.WorkloadSubmitted:
 		d.submitted(ev.ID, e.Spec)
 	case events.WorkloadChanged:

@@ -22,6 +22,7 @@ type Book struct {
 	spot     map[string]float64   // what spot costs by the useful hour, by pool
 	past     map[string]*fleet.PoolPast
 	clouds   map[string]climate
+	types    map[string]*fleet.Offer // one of each type of a cloud; made when first asked for
 }
 
 type priced struct {

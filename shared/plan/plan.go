@@ -103,6 +103,7 @@ type situation struct {
 	act      *fleet.Instance // the machine that carries the work on, or is made ready to; nil: none
 	mode     pool.Mode
 	sure     bool          // while act is made ready, the work goes on on demand
+	leaves   bool          // what runs has its place on a reservation no more: another machine takes over, or it stops
 	left     time.Duration // work left if nothing more is lost
 	leftSafe time.Duration // work left from the last durable checkpoint
 	start    time.Duration // usual time from a launch until work goes on
@@ -121,7 +122,10 @@ func Decide(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, 
 		return d
 	}
 	m := book.around(f, &s, p)
-	v := s.choose(by, p, m)
+	v, slot, paid := s.reserved(f, book, by, p, m)
+	if !paid {
+		v = s.choose(by, p, m)
+	}
 	if s.promised {
 		// Look again before the guard would have to step in, not only each Wake.
 		if slack := s.until - m.hours(s.leftSafe) - s.startMax - p.Wake; slack > 0 && slack < p.Wake {
@@ -138,9 +142,16 @@ func Decide(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, 
 	switch {
 	case v.mode == pool.Idle:
 		d.Stop = s.stoppable()
+		d.Keep = !d.Stop && misplaced(w, f.Machines[w.Next])
 		return d
 	case v.stay:
+		d.Keep = d.Keep || misplaced(w, f.Machines[w.Next])
 		return d
+	case slot != nil:
+		d.Plan = s.launch(f, p, []fleet.Offer{*slot}, v, append(m.spotOffers(s.mode, 0), m.sure...))
+		if r := f.Reserved[w.Slot]; !r.Until.IsZero() {
+			d.Plan.HardEnd = earlier(d.Plan.HardEnd, r.Until)
+		}
 	case v.mode == pool.Spot:
 		d.Plan = s.launch(f, p, m.spotOffers(s.mode, v.to), v, m.sure)
 	default:
@@ -166,7 +177,7 @@ const coldWait = 15 * time.Second
 
 // stoppable says that something runs which may be stopped without asking anybody.
 func (s situation) stoppable() bool {
-	return s.act != nil && s.w.Spec.Autonomy == fleet.Act
+	return (s.act != nil || s.leaves) && s.w.Spec.Autonomy == fleet.Act
 }
 
 // look reads off the fleet what carries the workload.
@@ -181,11 +192,12 @@ func look(f *fleet.Fleet, p Policy, w *fleet.Workload, now time.Time) situation 
 	if runs {
 		s.left = w.Left(max(on.Run.Step, w.Saved.Step))
 	}
+	s.leaves = runs && misplaced(w, on) && !on.Order.Stop
 	switch {
-	case counted(f, next, p, now):
+	case counted(f, next, p, now) && !misplaced(w, next):
 		s.act = next
-		s.sure = runs && on.Offer.Market != fleet.Spot && !on.Order.Stop
-	case counted(f, on, p, now) && !on.Run.Phase.Over() && (!on.Order.Stop || on.Doubt != ""):
+		s.sure = runs && on.Offer.Market != fleet.Spot && !on.Order.Stop && !misplaced(w, on)
+	case counted(f, on, p, now) && !misplaced(w, on) && !on.Run.Phase.Over() && (!on.Order.Stop || on.Doubt != ""):
 		s.act = on // one that stops to prove itself goes on after that
 	}
 	s.start, s.startMax = starts(f, p, s.act)
@@ -314,7 +326,7 @@ func hardEnd(s situation, p Policy) time.Time {
 // overBudget says why a plan must not be: what is spent and what the work left costs at its price exceed the budget.
 func (s situation) overBudget(f *fleet.Fleet, pl fleet.Plan) string {
 	budget, ok := s.w.Spec.Budget.Get()
-	if !ok || pl.Action == "" || s.w.Spec.DeadlineOverBudget {
+	if !ok || pl.Action == "" || s.w.Spec.DeadlineOverBudget || pl.Score.Hourly.Amount.IsZero() {
 		return ""
 	}
 	spent := Spent(f, s.w, s.now)
