@@ -160,9 +160,9 @@ func weigh(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, o
 		t.slack = s.until - m.hours(s.leftSafe) - s.startMax - p.Wake
 	}
 	t.moves = s.start
-	stays := held == nil && s.begun() && (!s.settled(p) || now.Before(w.Keep))
-	if stays {
-		t.until = earlier(s.act.ReadyAt.Add(p.MinStay), now.Add(p.Wake))
+	stays := held == nil && s.act != nil && !proposed(f, s.act) && (!s.settled(p) || now.Before(w.Keep))
+	if stays && s.begun() {
+		t.until = later(s.act.ReadyAt.Add(p.MinStay), w.Keep)
 	}
 	for j := range open {
 		x := &open[j]
@@ -176,6 +176,12 @@ func weigh(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, o
 		}
 	}
 	return t
+}
+
+// proposed says that a machine is not bought, and waits for a person.
+func proposed(f *fleet.Fleet, m *fleet.Instance) bool {
+	p := f.Plans[m.Plan]
+	return m.Phase == fleet.Ordered && p != nil && !p.Approved
 }
 
 // lookPast is a workload without what it holds of any reservation.
@@ -280,7 +286,8 @@ func misplaced(w *fleet.Workload, m *fleet.Instance) bool {
 }
 
 // reserved is the choice of a workload that has a place on a reservation: to stay there, or to go there when a machine is
-// free; until then it is decided as ever, which false says.
+// free, and until then to go on as it does. It says false where it must be decided as ever: there is no place, or no time
+// to wait for it.
 func (s situation) reserved(f *fleet.Fleet, book *Book, by Oracle, p Policy, m around) (verdict, *fleet.Offer, bool) {
 	r := f.Reserved[s.w.Slot]
 	if r == nil {
@@ -293,11 +300,11 @@ func (s situation) reserved(f *fleet.Fleet, book *Book, by Oracle, p Policy, m a
 	}
 	if !free(f, s.w, r) {
 		forced := s.promised && m.hours(s.leftSafe)+s.startMax > s.until-p.Wake
-		if s.act == nil && !forced {
-			v.mode, v.stay, v.why = pool.Idle, false, "waits for its place on "+r.ID+", which another leaves"
-			return v, nil, true
+		v.why = "waits for its place on " + r.ID + ", which another leaves"
+		if s.act == nil {
+			v.mode, v.stay = pool.Idle, false
 		}
-		return v, nil, false
+		return v, nil, !forced
 	}
 	alt, hourly := s.alternative(by, p, m)
 	if math.IsInf(alt, 1) {
