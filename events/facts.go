@@ -61,6 +61,8 @@ var kinds = func() map[Kind]reflect.Type {
 		CheckpointAsked{},
 		SilenceSet{},
 		ReservationSet{},
+		ReservationExpiring{},
+		ReservationIdle{},
 		ChannelFailed{},
 		ChannelRecovered{},
 		AlertReceived{},

@@ -28,8 +28,6 @@ type reservation struct {
 	Total   string `yaml:"total"`
 }
 
-// mostGPUs is the most that one machine on sale has; 16 is p2.16xlarge.
-const mostGPUs = 16
 
 // maxCount is the most machines of one reservation that are believed.
 const maxCount = 100000
@@ -69,8 +67,8 @@ func (f reservation) read(now time.Time) (r fleet.Reservation, err error) {
 		return r, field("type", errors.New("missing; give the machine type, such as p4d.24xlarge"))
 	case f.Zone == "" && f.Region == "":
 		return r, field("zone", errors.New("missing; give zone, or region where any zone of it will do"))
-	case f.GPUs < 0 || f.GPUs > mostGPUs:
-		return r, field("gpus", fmt.Errorf("%d GPUs on one machine are not sold; give 0 (as the type has) to %d", f.GPUs, mostGPUs))
+	case f.GPUs < 0 || f.GPUs > fleet.MaxGPUs:
+		return r, field("gpus", fmt.Errorf("%d GPUs on one machine are not sold; give 0 (as the type has) to %d", f.GPUs, fleet.MaxGPUs))
 	case r.Count < 1 || r.Count > maxCount:
 		return r, field("count", fmt.Errorf("%d machines; give 1 to %d (lowtide reserve --give-up ID ends one)", r.Count, maxCount))
 	}

@@ -18,6 +18,7 @@ const (
 func (d *Decider) settle() {
 	f := d.state
 	d.expire()
+	d.watch()
 	for _, w := range d.workloads.of(f.Workloads) {
 		d.settleWorkload(w)
 	}

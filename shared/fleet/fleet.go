@@ -35,6 +35,7 @@ type Fleet struct {
 	Outbox    map[string]*Item        `json:"outbox"`              // what must still be said
 	Refusals  map[string]*Refusal     `json:"refusals,omitempty"`  // by pool
 	Reserved  map[string]*Reservation `json:"reserved,omitempty"`  // by id
+	Watched   map[string]*Watch       `json:"watched,omitempty"`   // reservations, by id
 	AssignAt  time.Time               `json:"assign_at,omitzero"`  // when the reservations are dealt out again, at the latest
 	StartUps  map[string]*StartUp     `json:"start_ups,omitempty"` // by cloud
 }

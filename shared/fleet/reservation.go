@@ -45,3 +45,13 @@ func (f *Fleet) Used(reservation string) int {
 	}
 	return n
 }
+
+// Watch is what is noted of a reservation's use.
+type Watch struct {
+	At     time.Time `json:"at"`              // of the last note
+	Idle   int       `json:"idle"`            // machines that lay idle then
+	Since  time.Time `json:"since,omitzero"`  // some have, without a break; zero: none does
+	Wasted Money     `json:"wasted,omitzero"` // in that time
+	Told   time.Time `json:"told,omitzero"`   // of it
+	Days   int       `json:"days,omitempty"`  // before its end that people were last told of it
+}

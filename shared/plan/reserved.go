@@ -107,6 +107,15 @@ func (b *Book) Paid(r *fleet.Reservation) fleet.Offer {
 	return o
 }
 
+// OnDemand is what a machine like those of a reservation costs an hour on demand, if it is sold.
+func (b *Book) OnDemand(r *fleet.Reservation) (usd float64, sold bool) {
+	o := b.typed()[r.Cloud+"/"+r.Type]
+	if o == nil || o.Market != fleet.OnDemand {
+		return 0, false
+	}
+	return o.PerHour()
+}
+
 // typed is one offer of each type of a cloud.
 func (b *Book) typed() map[string]*fleet.Offer {
 	if b.types == nil {

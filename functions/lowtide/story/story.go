@@ -104,6 +104,10 @@ func (t *Teller) turn(now time.Time, fact events.Fact) (who, what string) {
 		if r := e.Reservation; t.once("reserved", r.ID, r.Count, r.Until.UnixNano()) {
 			return "lowtide", reserved(now, r)
 		}
+	case events.ReservationIdle:
+		return "lowtide", fmt.Sprintf("%d of %d machines of reservation %s lie idle since %s ago: %s/h, %s so far", e.Idle, e.Reservation.Count, e.Reservation.ID, Short(now.Sub(e.Since)), e.Hourly, e.Wasted)
+	case events.ReservationExpiring:
+		return "lowtide", fmt.Sprintf("reservation %s ends in %s", e.Reservation.ID, Short(e.Reservation.Until.Sub(now)))
 	case events.PlanProposed:
 		return e.Plan.Workload, "would buy " + bought(e.Plan) + "; it waits for approval: lowtide approve " + e.Plan.ID
 	case events.PlanMade:
