@@ -104,6 +104,7 @@ func root() *cobra.Command {
 		natsCommand(),
 		checkpointsCommand(),
 		costCommand(),
+		adviseCommand(),
 		approveCommand(),
 		denyCommand(),
 		notifyCommand(),
