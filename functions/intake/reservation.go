@@ -28,7 +28,6 @@ type reservation struct {
 	Total   string `yaml:"total"`
 }
 
-
 // maxCount is the most machines of one reservation that are believed.
 const maxCount = 100000
 
