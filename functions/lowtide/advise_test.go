@@ -67,3 +67,13 @@ func TestDemandIsWhatTheLedgersMachinesRanByTheHour(t *testing.T) {
 		t.Errorf("got %+v, want one and a half machines in two hours, at 2 USD beside what is reserved", u)
 	}
 }
+
+func TestChooseRanksTheOffersWithReasons(t *testing.T) {
+	out, err := says(t, "choose", "--for", "training", "--limit", "0")
+	if err != nil || !strings.Contains(out, "A800 clusters") || !strings.Contains(out, "nvlink no") {
+		t.Errorf("got %q, %v", out, err)
+	}
+	if _, err := says(t, "choose", "--for", "fun"); err == nil || !strings.Contains(err.Error(), "experiment") {
+		t.Errorf("an unknown purpose: %v", err)
+	}
+}

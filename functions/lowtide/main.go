@@ -105,6 +105,7 @@ func root() *cobra.Command {
 		checkpointsCommand(),
 		costCommand(),
 		adviseCommand(),
+		chooseCommand(),
 		approveCommand(),
 		denyCommand(),
 		notifyCommand(),
