@@ -3,6 +3,8 @@ package rebalance
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -158,7 +160,7 @@ func (d *Decider) accept(w *fleet.Workload) {
 	if d.book == nil {
 		return // settle tries again; the first price wakes us
 	}
-	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy.Measured(f), f.Now)
+	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy.Measured(f), f.Now, slices.Collect(maps.Values(f.Reserved))...)
 	asked := w.Asked
 	w.Asked = ""
 	if why != "" {

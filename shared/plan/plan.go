@@ -41,13 +41,14 @@ type Policy struct {
 	Grace    time.Duration // and takes this long to save
 	PlanLife time.Duration // a launch that has not happened by then must not happen
 	Offers   int           // alternatives in one plan
+	Failures float64       // share on top of what is left to pay that a budget must hold for a marketplace's machines
 	Patience time.Duration // longest that a workload without a deadline waits for spot at its usual price; 0: a day
 }
 
 // Default suits real clouds.
 var Default = Policy{
 	Wake: 10 * time.Minute, StartUp: 6 * time.Minute, StartMax: 25 * time.Minute, MinStay: 20 * time.Minute, Margin: 2,
-	Silence: 10 * time.Minute, Lease: 6 * time.Hour, Grace: 15 * time.Minute, PlanLife: 10 * time.Minute, Offers: 4,
+	Silence: 10 * time.Minute, Lease: 6 * time.Hour, Grace: 15 * time.Minute, PlanLife: 10 * time.Minute, Offers: 4, Failures: 0.125,
 }
 
 // Oracle prices what can be done about a workload with a deadline: pool.Tables where it may be cold, or pool.Solving.
@@ -166,7 +167,7 @@ func Decide(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, 
 		d.Reason += "; but nothing is on offer"
 		d.Review = now.Add(min(p.Wake, time.Minute))
 	}
-	if over := s.overBudget(f, d.Plan); over != "" {
+	if over := s.overBudget(f, p, d.Plan); over != "" {
 		d.Plan, d.Reason = fleet.Plan{}, over
 	}
 	return d
@@ -324,17 +325,20 @@ func hardEnd(s situation, p Policy) time.Time {
 }
 
 // overBudget says why a plan must not be: what is spent and what the work left costs at its price exceed the budget.
-func (s situation) overBudget(f *fleet.Fleet, pl fleet.Plan) string {
+func (s situation) overBudget(f *fleet.Fleet, p Policy, pl fleet.Plan) string {
 	budget, ok := s.w.Spec.Budget.Get()
 	if !ok || pl.Action == "" || s.w.Spec.DeadlineOverBudget || pl.Score.Hourly.Amount.IsZero() {
 		return ""
 	}
-	spent := Spent(f, s.w, s.now)
-	after := spent.Add(pl.Score.Hourly.Times(s.left.Hours()))
+	spent, left, kept := Spent(f, s.w, s.now), pl.Score.Hourly.Times(s.left.Hours()), ""
+	if share := p.Failures; share > 0 && slices.ContainsFunc(pl.Offers, func(o fleet.Offer) bool { return o.Marketplace }) {
+		left, kept = left.Times(1+share), fmt.Sprintf(", with %g %% kept for failures of strangers' machines,", 100*share)
+	}
+	after := spent.Add(left)
 	if after.Amount.LessThanOrEqual(budget.Amount) {
 		return ""
 	}
-	return fmt.Sprintf("budget: %s spent and %s of work left at %s/h come to %s, more than %s", spent, short(s.left), pl.Score.Hourly, after, budget)
+	return fmt.Sprintf("budget: %s spent and %s of work left at %s/h%s come to %s, more than %s", spent, short(s.left), pl.Score.Hourly, kept, after, budget)
 }
 
 // Spent is what a workload's machines have cost until now.

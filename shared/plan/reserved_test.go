@@ -263,3 +263,34 @@ func BenchmarkAssign(b *testing.B) {
 	}
 	b.ReportMetric(float64(len(a.Slots)), "slots")
 }
+
+func TestWhatFitsOnlyPaidCapacityIsTakenWithoutADeadlineAndTermsAreNoFallBack(t *testing.T) {
+	term := offer("z1", fleet.Reserved, 2)
+	term.Type, term.GPU, term.Term = "big", "H100", 30*24*time.Hour
+	book := plan.NewBook(&fleet.Markets{AsOf: t0, Offers: []fleet.Offer{offer("z1", fleet.OnDemand, 3), term}})
+	s := fleet.Spec{Name: "a", Work: time.Hour, Models: []string{"H100"}, Autonomy: fleet.Act}
+	if _, why := plan.Accept(book, s, plan.Default, t0); why == "" {
+		t.Error("what is only sold for a term is taken for something to run on")
+	}
+	mine := paid("cr", "big", 1, 0)
+	if _, why := plan.Accept(book, s, plan.Default, t0, mine); why != "" {
+		t.Errorf("refused beside paid capacity that fits: %s", why)
+	}
+	s.Deadline = t0.Add(10 * time.Hour)
+	if _, why := plan.Accept(book, s, plan.Default, t0, mine); why == "" {
+		t.Error("a deadline is promised on capacity that another may need more")
+	}
+}
+
+func TestABudgetHoldsWhatStrangersMachinesMayFail(t *testing.T) {
+	for share, want := range map[float64]string{0: "spot z1", 0.125: "nothing"} {
+		d := newDesk()
+		d.offers[1].Marketplace, d.policy.Failures = true, share
+		s := *d.job.Spec
+		s.Deadline, s.Budget = time.Time{}, fleet.Known(fleet.Dollars(4.2)) // four hours at 1 USD
+		d.job.Spec = &s
+		if got := did(d.decide()); got != want {
+			t.Errorf("with %g kept: %s, want %s: %s", share, got, want, d.decided.Reason)
+		}
+	}
+}
