@@ -244,7 +244,7 @@ var (
 		"fleets": "rebalance", "market": "prices", "offers": "prices", "benchmarks": "verify", "claims": "provision", "census": "census", "ledger": "ledger", "joins": "relay",
 		"usage": "usage", "notify": "notify", "chatops": "chatops", "rules": "rules",
 	}
-	readers = map[string]string{"market": "rebalance chatops", "claims": "census", "fleets": "relay chatops rules"}
+	readers = map[string]string{"market": "rebalance chatops rules", "claims": "census", "fleets": "relay chatops rules"}
 )
 
 // question is a subject, and who may publish on it: names with spaces between.

@@ -45,7 +45,11 @@ func AskedFor(a events.WorkloadAsked, now time.Time) (fleet.Spec, error) {
 	if err == nil {
 		err = s.Check(now)
 	}
-	if err != nil {
+	ask := Asked{Spec: s, border: f.Border}
+	if err == nil {
+		err = ask.At("") // which bucket it goes to is not known here: outside, unless the file says china
+	}
+	if s = ask.Spec; err != nil {
 		return s, err
 	}
 	most, bounded := a.Budget.Get()

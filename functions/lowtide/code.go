@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -17,6 +19,13 @@ func packed(file, workdir string) (*parcel.Parcel, error) {
 		return nil, nil
 	}
 	dir := workdir
+	if below, home := strings.CutPrefix(workdir, "~/"); home {
+		own, err := os.UserHomeDir()
+		if err != nil {
+			return nil, fmt.Errorf("%s: field workdir: %w", file, err)
+		}
+		dir = filepath.Join(own, below)
+	}
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(filepath.Dir(file), dir)
 	}

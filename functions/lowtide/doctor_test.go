@@ -57,8 +57,13 @@ func TestTheDoctorFindsWhatIsWrongSaysHowToMendItAndBuysNothing(t *testing.T) {
 		want []expected
 	}{
 		"all is well": {nil, func(d *doctor) { d.all(t.Context(), filepath.Join(t.TempDir(), "nobody")) }, []expected{
-			{"nats", limping, "lowtide run --state"}, {"bucket", healthy, ""}, {"mirror amd64", healthy, ""}, {"clock", healthy, ""},
-			{"aws offers", healthy, ""}, {"aws machines", healthy, ""}, {"aws launch", healthy, "would be sold"},
+			{"nats", limping, "lowtide run --state"},
+			{"bucket", healthy, ""},
+			{"mirror amd64", healthy, ""},
+			{"clock", healthy, ""},
+			{"aws offers", healthy, ""},
+			{"aws machines", healthy, ""},
+			{"aws launch", healthy, "would be sold"},
 		}},
 		"a wrong key":          {map[string]string{"AWS_SECRET_ACCESS_KEY": "wrong"}, func(d *doctor) { d.clouds(t.Context()) }, []expected{{"aws offers", ill, "leave"}}},
 		"an image that is not": {map[string]string{"LOWTIDE_AWS_IMAGE": "ami-0000"}, func(d *doctor) { d.clouds(t.Context()) }, []expected{{"aws launch", ill, "image"}}},

@@ -7,6 +7,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,7 +20,9 @@ import (
 func bare(t *testing.T) {
 	for _, kv := range os.Environ() {
 		name, _, _ := strings.Cut(kv, "=")
-		if strings.HasPrefix(name, "AWS_") || strings.HasPrefix(name, "VAST_") || strings.HasPrefix(name, "LOWTIDE_") && name != "LOWTIDE_LONG" && name != "LOWTIDE_SHARED" {
+		vendor := slices.ContainsFunc([]string{"AWS_", "AZURE_", "LAMBDA_", "VAST_", "PAPERSPACE_", "TENCENTCLOUD_", "ALIBABA_", "HUAWEICLOUD_", "VOLCENGINE_"},
+			func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+		if vendor || strings.HasPrefix(name, "LOWTIDE_") && name != "LOWTIDE_LONG" && name != "LOWTIDE_SHARED" {
 			t.Setenv(name, "")
 		}
 	}

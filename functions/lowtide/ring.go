@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"path/filepath"
 	"sync/atomic"
 	"time"
@@ -158,6 +159,9 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 	for _, a := range accounts {
 		asked = append(asked, a.Provider)
 		carry := provision.Options{Now: r.clock.Now, UserData: a.data}
+		if r.era != "" { // a story tells it in its own words
+			carry.Say = func(line string) { slog.Info(line) }
+		}
 		own := []fn.Function{
 			census.New("census", r.install, a.Provider, claims, seen, census.Options{Now: r.clock.Now, Fleet: r.fleet}),
 			provision.New("provision", a.Provider, claims, carry),
@@ -186,7 +190,7 @@ func (r *ring) functions(ctx context.Context, accounts []account, book fleet.Boo
 	}
 	fns = append(fns, tell...)
 	if r.own != nil {
-		fns = append(fns, rules.New(rules.Config{Fleet: r.fleet, Books: bucket("rules"), States: bucket(fleetsBucket), Now: r.clock.Now}, r.own)...)
+		fns = append(fns, rules.New(rules.Config{Fleet: r.fleet, Books: bucket("rules"), States: bucket(fleetsBucket), Market: market, Now: r.clock.Now}, r.own)...)
 	}
 	return fns, firstErr
 }

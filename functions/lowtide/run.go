@@ -106,7 +106,7 @@ func runCommand() *cobra.Command {
 	f.ask.on(cmd)
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with a new --state (an old one keeps its own)")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
-	cmd.Flags().DurationVar(&f.lease, "lease", demoPolicy.Lease, "after this long without contact a machine saves and ends itself, in market time")
+	cmd.Flags().DurationVar(&f.lease, "lease", demoPolicy.Lease, "after this long without a word from lowtide a machine saves and ends itself, in market time")
 	cmd.Flags().Uint64Var(&f.seed, "seed", 1, "of the built-in market")
 	return cmd
 }

@@ -13,6 +13,8 @@ import (
 	"lowtide/functions/notify/notifytest"
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
+	"lowtide/shared/fn/memory"
+	"lowtide/shared/store"
 )
 
 func titles(b *notifytest.Board) (all []string) {
@@ -388,5 +390,42 @@ func TestAWasteIsOneMessageUntilItIsOverAndNothingLateOpensItAgain(t *testing.T)
 	d.pass(time.Minute)
 	if m := s.Messages(); len(m) != 2 {
 		t.Errorf("%d messages, want a second for a second waste", len(m))
+	}
+}
+
+func TestTwoFunctionsTellTheSameAsOneForEachChannel(t *testing.T) {
+	var all_ []platform
+	d := newDesk(t, 1, all(t, &all_, notify.Route{}, "slack bot", "dingtalk", "webhook"))
+	two := memory.New(1, t0)
+	clock := &clock{t0}
+	two.Every(100*time.Millisecond, func() { clock.at = two.Now() })
+	var shown []platform
+	places := all(t, &shown, notify.Route{}, "slack bot", "dingtalk", "webhook")(clock)
+	fold, channels, err := notify.Two(notify.Config{Fleet: "f", Books: store.Memory(), Places: places})
+	if err != nil {
+		t.Fatal(err)
+	}
+	two.Add(fold)
+	two.Add(channels)
+	two.Every(30*time.Second, func() {
+		two.Publish(events.New("f", "schedule", two.Now(), events.ClockTicked{What: "tick", Due: two.Now()}))
+	})
+	for _, h := range []*memory.Host{d.host, two} {
+		say := func(facts ...events.Fact) {
+			for _, f := range facts {
+				h.Publish(events.New("f", "test", h.Now(), f))
+			}
+		}
+		say(run("train", "m1", 1, 1, h.Now())...)
+		h.Run(h.Now().Add(time.Minute))
+		say(taken("m1", h.Now()))
+		h.Run(h.Now().Add(time.Minute))
+		say(run("train", "m2", 2, 0.5, h.Now())...)
+		h.Run(h.Now().Add(time.Hour))
+	}
+	for i, p := range all_ {
+		if got, want := strings.Join(titles(shown[i].board), "\n"), strings.Join(titles(p.board), "\n"); got != want || want == "" {
+			t.Errorf("%s: %q, want %q", p.name, got, want)
+		}
 	}
 }

@@ -73,6 +73,19 @@ func (p *provisioner) begin(ctx context.Context, s saying, key string) ([]events
 	return p.buy(ctx, s, h, nil)
 }
 
+// purchase is what is about to be bought, and what it can cost at most.
+func purchase(p fleet.Plan, o fleet.Offer) string {
+	hourly := "an unknown price"
+	if m, known := o.Hourly.Get(); known {
+		hourly = m.String() + " an hour"
+	}
+	end := "with no hard end"
+	if !p.HardEnd.IsZero() {
+		end = "until its hard end at " + p.HardEnd.UTC().Format(time.RFC3339)
+	}
+	return fmt.Sprintf("buys %s for %s as %s: %s, at worst %s %s", o, p.Workload, p.Machine, hourly, p.Score.Worst, end)
+}
+
 func expired(s saying) bool { return !s.Plan.Expires.IsZero() && !s.now.Before(s.Plan.Expires) }
 
 // resolve finds out what a call bought whose answer is not known. It returns false while that cannot be known. When it
@@ -156,6 +169,9 @@ func (p *provisioner) buy(ctx context.Context, s saying, h *held, seen *listing)
 		offer := s.Plan.Offers[h.Try]
 		if seen != nil {
 			seen.stale()
+		}
+		if p.opts.Say != nil && !repeat {
+			p.opts.Say(purchase(s.Plan, offer))
 		}
 		m, repeat, err := p.ask(ctx, s, h, offer, repeat)
 		if err == nil {

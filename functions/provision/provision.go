@@ -46,6 +46,8 @@ type Options struct {
 	UserData map[string]string
 	// PerPlan adds what depends on the plan, a one-use token for example. It must be a function of its arguments alone.
 	PerPlan func(l provider.Labels, p fleet.Plan) map[string]string
+	// Say is told in a line what is about to be bought and what that can cost at most, before the cloud is asked. Nil: nobody.
+	Say func(line string)
 }
 
 // New makes the function for one account. claims is shared with New's other accounts and with census. Names or values

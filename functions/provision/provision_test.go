@@ -169,6 +169,23 @@ func TestALaunchTakesTheNextOfferOnlyAfterARefusal(t *testing.T) {
 	}
 }
 
+func TestWhatAPurchaseCanCostAtMostIsSaidBeforeIt(t *testing.T) {
+	b := newBench(t, fake.Config{})
+	var lines []string
+	b.opts.Say = func(line string) {
+		if n := len(b.cloud.Bill()); n != 0 {
+			t.Errorf("said after %d machines were bought", n)
+		}
+		lines = append(lines, line)
+	}
+	p := b.launchPlan("p1", b.offers(fleet.OnDemand)[0])
+	p.Score.Worst = fleet.Dollars(73.44)
+	b.carry(p)
+	if len(lines) != 1 || !strings.Contains(lines[0], "3.0600 USD an hour, at worst 73.44 USD until its hard end at "+p.HardEnd.UTC().Format(time.RFC3339)) {
+		t.Errorf("said %q", lines)
+	}
+}
+
 func TestRefusedEverywhereIsOneFailureWithEachPool(t *testing.T) {
 	b := newBench(t, fake.Config{Quota: 1})
 	b.carry(b.launchPlan("p0", b.offers(fleet.OnDemand)...))

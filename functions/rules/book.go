@@ -20,6 +20,7 @@ type Book struct {
 	Off     map[string]*Off   `json:"off,omitempty"`    // by rule: switched off
 	Next    map[string]*Next  `json:"next,omitempty"`   // by rule: when its schedule comes
 	Asked   map[string]*Asked `json:"asked,omitempty"`  // workloads that the decider does not know yet
+	Seen    map[string]*Seen  `json:"seen,omitempty"`   // by rule and key: facts that were acted on
 	WakeAt  time.Time         `json:"wake_at,omitzero"` // armed
 	Last    [][]byte          `json:"last,omitempty"`   // what the newest batch said
 	Saves   uint64            `json:"saves"`
@@ -59,6 +60,33 @@ type Asked struct {
 	At time.Time `json:"at"`
 }
 
+// Seen are facts about one key that a rule has acted on: facts are said again until they are heard, and the same is no news.
+type Seen struct {
+	Last   string               `json:"last,omitempty"` // the newest, while nothing else was heard since
+	Recent map[string]time.Time `json:"recent,omitempty"`
+	At     time.Time            `json:"at"`
+}
+
+// repeats says that a fact was acted on: it is the last one, or one of a moment ago that comes out of its order.
+func (s *Seen) repeats(digest string, now time.Time) bool {
+	at, recent := s.Recent[digest]
+	return digest == s.Last || recent && now.Sub(at) <= stretch
+}
+
+// note takes a fact down.
+func (s *Seen) note(digest string, now time.Time) {
+	for d, at := range s.Recent {
+		if now.Sub(at) > stretch {
+			delete(s.Recent, d)
+		}
+	}
+	s.Last, s.At = digest, now
+	s.Recent[digest] = now
+}
+
+// keepSeen is how long a fact is known that nothing else has followed.
+const keepSeen = 24 * time.Hour
+
 // Read returns a fleet's book; an empty one if nothing was ever written.
 func Read(ctx context.Context, books store.Bucket, fleetName string) (*Book, uint64, error) {
 	b := newBook()
@@ -70,7 +98,7 @@ func Read(ctx context.Context, books store.Bucket, fleetName string) (*Book, uin
 }
 
 func newBook() *Book {
-	return &Book{Held: map[string]*Held{}, Counts: map[string]*Count{}, Off: map[string]*Off{}, Next: map[string]*Next{}, Asked: map[string]*Asked{}}
+	return &Book{Held: map[string]*Held{}, Counts: map[string]*Count{}, Off: map[string]*Off{}, Next: map[string]*Next{}, Asked: map[string]*Asked{}, Seen: map[string]*Seen{}}
 }
 
 // keep takes down what is said, for the case that it has to be said again.
@@ -107,6 +135,11 @@ func (b *Book) forget(s *Set) {
 		r := s.byName[ruleOf(key)]
 		if r == nil || b.Now.Sub(c.Last) > max(stretch, r.every) {
 			delete(b.Counts, key)
+		}
+	}
+	for key, seen := range b.Seen {
+		if s.byName[ruleOf(key)] == nil || b.Now.Sub(seen.At) > keepSeen {
+			delete(b.Seen, key)
 		}
 	}
 	for key := range b.Held {

@@ -1,6 +1,7 @@
 package rules
 
 import (
+	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -39,6 +40,7 @@ type Set struct {
 	byName map[string]*rule
 	byKind map[events.Kind][]*rule
 	fields *fields
+	prices bool // some rule asks for them
 }
 
 // rule is one, ready to run.
@@ -180,6 +182,7 @@ func (c *reader) read() error {
 	if err != nil {
 		return c.wrong("", "%v", err)
 	}
+	c.set.prices = c.set.prices || bytes.Contains(b, []byte("prices"))
 	sum := sha256.Sum256(b)
 	r.digest = hex.EncodeToString(sum[:8])
 	c.set.byName[r.name] = r
@@ -587,6 +590,9 @@ func (c *reader) env(kind events.Kind) (*cel.Env, error) {
 // Hears are the kinds that wake the rules.
 func (s *Set) Hears() []events.Kind {
 	kinds := slices.Sorted(maps.Keys(s.byKind))
+	if s.prices && s.byKind["price.changed"] == nil {
+		kinds = append(kinds, "price.changed")
+	}
 	return append(kinds, "clock.ticked")
 }
 

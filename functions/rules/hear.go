@@ -62,9 +62,36 @@ func (t *turn) hear(r *rule, s *scene, e events.Event, depth int) {
 		t.fail(r, fmt.Sprintf("when, on %s %s: %v", s.kind, s.key, err))
 	case r.state:
 		t.hold(r, s, holds, &e, depth)
-	case holds:
+	case t.news(r, s, holds):
 		t.fire(r, s, depth)
 	}
+}
+
+// news says whether a fact that fits is to be acted on. One that does not fit is remembered too, so that the one before it is
+// news when it comes again.
+func (t *turn) news(r *rule, s *scene, holds bool) bool {
+	key := heldKey(r, s.key)
+	seen := t.book.Seen[key]
+	switch {
+	case holds && s.digest() == "":
+		return true
+	case !holds && (seen == nil || seen.Last == ""):
+		return false
+	case !holds:
+		seen.Last, t.changed = "", true
+		return false
+	case seen != nil && seen.repeats(s.digest(), t.book.Now):
+		return false
+	case seen == nil:
+		seen = &Seen{Recent: map[string]time.Time{}}
+		t.book.Seen[key] = seen
+	}
+	if seen.Recent == nil {
+		seen.Recent = map[string]time.Time{}
+	}
+	seen.note(s.digest(), t.book.Now)
+	t.changed = true
+	return true
 }
 
 // origin reads a source of ours: rules/NAME or rules/NAME/DEPTH. Depth is how many rules stand behind a fact.

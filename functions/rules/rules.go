@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"lowtide/events"
@@ -33,6 +34,7 @@ type Config struct {
 	Fleet  string
 	Books  store.Bucket     // rules' own, under the fleet's name
 	States store.Bucket     // rebalance's, read only
+	Market store.Bucket     // prices', read only; nil: no price is known
 	Now    func() time.Time // lowtide's: what is read up from the past is not acted on; nil: all is of now
 }
 
@@ -64,6 +66,7 @@ type keeper struct {
 	book *Book // nil: read it first
 	rev  uint64
 
+	prices map[string]float64
 	view   *View
 	seen   uint64    // revision of the fleet that view shows
 	looked time.Time // on the wall
@@ -74,9 +77,13 @@ func newKeeper(cfg Config, s *Set) *keeper { return &keeper{cfg: cfg, set: s} }
 func (k *keeper) function() fn.Function { return fn.Fold("rules", batch, k.set.Hears(), k.fold) }
 
 func (k *keeper) fold(ctx context.Context, batch []fn.Delivery) (_ []events.Event, err error) {
+	if err := k.market(ctx, batch); err != nil {
+		return nil, err
+	}
 	if err := k.look(ctx); err != nil {
 		return nil, err
 	}
+	k.view.Prices = k.prices
 	if k.book == nil {
 		if k.book, k.rev, err = Read(ctx, k.cfg.Books, k.cfg.Fleet); err != nil {
 			return nil, err
@@ -126,6 +133,27 @@ func (k *keeper) enter(ctx context.Context, batch []fn.Delivery) ([]events.Event
 		return nil, fmt.Errorf("save the book of rules of %s: %w", k.cfg.Fleet, err)
 	}
 	return said, nil
+}
+
+// market reads what is sold, where a rule asks for prices and they have changed.
+func (k *keeper) market(ctx context.Context, batch []fn.Delivery) error {
+	changed := k.prices == nil || slices.ContainsFunc(batch, func(d fn.Delivery) bool { return d.Event.Data.Kind() == "price.changed" })
+	if !k.set.prices || !changed || k.cfg.Market == nil {
+		return nil
+	}
+	b, _, err := k.cfg.Market.Get(ctx, fleet.MarketKey)
+	if errors.Is(err, store.ErrNotFound) {
+		return nil
+	}
+	var m fleet.Markets
+	if err == nil {
+		err = fleet.Unpack(b, &m)
+	}
+	if err != nil {
+		return fmt.Errorf("read market: %w", err)
+	}
+	k.prices = cheapest(m.Offers)
+	return nil
 }
 
 // look reads the fleet where what is known of it is old.

@@ -1,9 +1,13 @@
 package rules
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"time"
 
@@ -26,6 +30,7 @@ type scene struct {
 	fact any // pointer to the fact
 	view *View
 
+	same     string // digest of the fact
 	found    bool
 	workload *Workload
 	machine  *Machine
@@ -38,6 +43,36 @@ func sceneOf(e events.Event, now time.Time, v *View) *scene {
 	p.Elem().Set(reflect.ValueOf(e.Data))
 	s.fact = p.Interface()
 	return s
+}
+
+// marks are the fields by which a fact tells one run, machine or moment from all others. A fact without any, such as a pause, is
+// news each time that it is heard.
+var marks = []string{"Epoch", "Nonce", "Plan", "EndsBy", "Since", "Began"}
+
+// digest names what the fact says, "" for one without a mark. How often it was said before is no part of it.
+func (s *scene) digest() string {
+	if s.same != "" {
+		return s.same
+	}
+	marked := func(field string) bool {
+		f := reflect.ValueOf(s.fact).Elem().FieldByName(field)
+		return f.IsValid() && !f.IsZero()
+	}
+	if !slices.ContainsFunc(marks, marked) {
+		return ""
+	}
+	v := reflect.New(reflect.TypeOf(s.fact).Elem()).Elem()
+	v.Set(reflect.ValueOf(s.fact).Elem())
+	if n := v.FieldByName("Attempt"); n.IsValid() && n.CanInt() {
+		n.SetInt(0)
+	}
+	b, err := json.Marshal(v.Interface())
+	if err != nil {
+		return s.src // facts are plain data, and always encode
+	}
+	sum := sha256.Sum256(append([]byte(s.kind+" "), b...))
+	s.same = hex.EncodeToString(sum[:8])
+	return s.same
 }
 
 // ResolveName is cel's.

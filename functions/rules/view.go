@@ -19,6 +19,7 @@ type View struct {
 	Asks      int                  `json:"asks"` // plans that wait for a person
 	Workloads map[string]*Workload `json:"workloads"`
 	Machines  map[string]*Machine  `json:"machines"`
+	Prices    map[string]float64   `json:"prices"` // cheapest, USD an hour of one GPU, by "MODEL MARKET", such as "H100 spot"
 
 	fleet *fleet.Fleet
 }
@@ -126,4 +127,20 @@ func (v *View) workload(w *fleet.Workload) *Workload {
 		v.Idle++
 	}
 	return x
+}
+
+// cheapest finds what one GPU of each model costs least on each market, among what is known and to be had by the hour.
+func cheapest(offers []fleet.Offer) map[string]float64 {
+	out := map[string]float64{}
+	for _, o := range offers {
+		hourly, known := o.PerHour()
+		if !known || o.GPU == "" || o.GPUs < 1 || o.Term > 0 || o.Stock.Or(1) == 0 {
+			continue
+		}
+		key, price := o.GPU+" "+string(o.Market), hourly/float64(o.GPUs)
+		if old, ok := out[key]; !ok || price < old {
+			out[key] = price
+		}
+	}
+	return out
 }

@@ -18,6 +18,7 @@ import (
 	"lowtide/functions/rules"
 	"lowtide/shared/fleet"
 	"lowtide/shared/fn"
+	"lowtide/shared/store"
 )
 
 const serve = `
@@ -127,7 +128,9 @@ rules:
 	}
 	for _, status := range []int{http.StatusForbidden, http.StatusFound, http.StatusBadGateway} {
 		answers = []int{status}
-		b.say(idle("train"))
+		again := idle("train")
+		again.Why = fmt.Sprint(status)
+		b.say(again)
 		b.pass(10 * time.Minute)
 		said := b.said()
 		if last := said[len(said)-1]; !strings.HasPrefix(last, "tell webhook train refused: not sent: 127.0.0.1 ") || !strings.Contains(last, fmt.Sprint(status)) {
@@ -135,7 +138,9 @@ rules:
 		}
 	}
 	srv.Close()
-	b.say(idle("train"))
+	again := idle("train")
+	again.Why = "closed"
+	b.say(again)
 	b.pass(10 * time.Minute)
 	for _, e := range b.events() {
 		doc, err := events.Encode(e)
@@ -149,6 +154,40 @@ rules:
 	if said := b.said(); !strings.Contains(said[len(said)-1], "does not answer") {
 		t.Errorf("the last is %q", said[len(said)-1])
 	}
+}
+
+func TestARuleSeesTheCheapestHourOfAGPU(t *testing.T) {
+	const text = `
+rules:
+  - {name: cheap, when: 'fleet.prices["H100 spot"] < 2', do: [{notify: '{{ fleet.prices["H100 spot"] }} USD/h'}], after: [{notify: dear again}]}
+`
+	b := newBench(t, text)
+	market, rev := store.Memory(), uint64(0)
+	cfg := b.config()
+	cfg.Market = market
+	b.host.Restart("rules", rules.New(cfg, parse(t, text))[0])
+	sells := func(hourly float64) {
+		offer := func(gpus int, hourly float64, m fleet.Market, stock fleet.Maybe[int]) fleet.Offer {
+			return fleet.Offer{Cloud: "fake", GPU: "H100", GPUs: gpus, Market: m, Hourly: fleet.Known(fleet.Dollars(hourly)), Stock: stock}
+		}
+		var none fleet.Maybe[int]
+		val, err := fleet.Pack(fleet.Markets{Offers: []fleet.Offer{offer(8, hourly, fleet.Spot, none), offer(1, 1, fleet.Spot, fleet.Known(0)), offer(1, 1.5, fleet.OnDemand, none)}})
+		if err == nil {
+			rev, err = store.Put(t.Context(), market, fleet.MarketKey, val, rev)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.say(events.PriceChanged{Cloud: "fake", Region: "r", Digest: fmt.Sprint(hourly)})
+		b.pass(time.Minute)
+	}
+	b.pass(time.Minute) // no price is known: nothing is true of it
+	sells(20)
+	b.want()
+	sells(14.4)
+	b.want("cheap notify  done: 1.8 USD/h")
+	sells(17)
+	b.want("cheap notify  done: 1.8 USD/h", "cheap notify  done: over", "cheap notify  done: dear again")
 }
 
 // Benchmark of what the rules must carry: 2,000 facts a second through a hundred rules, each fact reaching twelve that

@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/nats-io/nats.go"
 
@@ -73,9 +74,9 @@ func TestOnlyTheMachineThatRunsAWorkloadGetsItsSecretsAndNobodyElseCanReadThem(t
 		t.Fatal(err)
 	}
 	defer stop()
-	var heard strings.Builder // all that passes at NATS
-	spy := dial(t, url, opts)
-	if _, err := spy.Subscribe(">", func(m *nats.Msg) { heard.Write(m.Data) }); err != nil {
+	spy := dial(t, url, opts) // hears all that passes at NATS
+	all, err := spy.SubscribeSync(">")
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := spy.Flush(); err != nil {
@@ -96,6 +97,10 @@ func TestOnlyTheMachineThatRunsAWorkloadGetsItsSecretsAndNobodyElseCanReadThem(t
 	}
 	if err := spy.Flush(); err != nil {
 		t.Fatal(err)
+	}
+	var heard strings.Builder
+	for m, err := all.NextMsg(time.Second); err == nil; m, err = all.NextMsg(100 * time.Millisecond) {
+		heard.Write(m.Data)
 	}
 	if text := heard.String(); !strings.Contains(text, "sealed") || strings.Contains(text, "hunter2") || strings.Contains(text, "line one") {
 		t.Errorf("passed at NATS: %s", text)

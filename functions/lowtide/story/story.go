@@ -96,6 +96,16 @@ func (t *Teller) turn(now time.Time, fact events.Fact) (who, what string) {
 		if t.once("refused", e.Workload, e.Why) {
 			return e.Workload, "refused: " + e.Why
 		}
+	case events.RuleActed:
+		state := e.Act + " " + e.About
+		if e.Act == "notify" {
+			state = "tells"
+		} else if !e.Done {
+			state += " not done"
+		}
+		return "rule", e.Rule + ": " + strings.TrimSpace(state) + ": " + e.Result
+	case events.RuleFailed:
+		return "rule", e.Rule + " is switched off: " + e.Why
 	case events.WorkloadPaused:
 		return e.Workload, "paused by " + e.By
 	case events.WorkloadResumed:

@@ -28,6 +28,9 @@ func main() {
 		if cfg.States, err = h.Bucket(ctx, "fleets"); err != nil {
 			return out, err
 		}
+		if cfg.Market, err = h.Bucket(ctx, "market"); err != nil {
+			return out, err
+		}
 		if fns := rules.New(cfg, set); len(fns) > 0 {
 			out.Function, out.Others = fns[0], fns[1:]
 		}

@@ -93,6 +93,8 @@
 //	LOWTIDE_VOLCENGINE_SECURITY_GROUPS  volcengine: group for all regions, or region=…    none: offers only
 //	LOWTIDE_VOLCENGINE_DISK         volcengine: GiB of the system disk                    100
 //	LOWTIDE_VOLCENGINE_BANDWIDTH    volcengine: Mbit/s of an address, paid by traffic     no address
+//	LOWTIDE_STATIC                  static: file of the machines that are there already   without it: skipped
+//	                                (static.Read)
 //
 // It decides nothing, and it asks no cloud anything.
 package all
@@ -103,6 +105,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -118,6 +121,7 @@ import (
 	"lowtide/shared/provider/huawei"
 	"lowtide/shared/provider/lambdalabs"
 	"lowtide/shared/provider/paperspace"
+	"lowtide/shared/provider/static"
 	"lowtide/shared/provider/tencent"
 	"lowtide/shared/provider/vast"
 	"lowtide/shared/provider/volcengine"
@@ -174,6 +178,7 @@ var builders = []builder{
 	{"alibaba", openAlibaba},
 	{"huawei", openHuawei},
 	{"volcengine", openVolcengine},
+	{"static", openStatic},
 }
 
 // Names are the clouds that lowtide knows.
@@ -214,6 +219,24 @@ func Open(ctx context.Context, o Options) ([]Cloud, error) {
 		}
 	}
 	return out, errors.Join(r.errs...)
+}
+
+func openStatic(_ context.Context, r *reader) (made, error) {
+	file := r.o.Getenv("LOWTIDE_STATIC")
+	if file == "" {
+		return made{}, skip("no machines of your own: set LOWTIDE_STATIC to the file that lists them")
+	}
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return made{}, fmt.Errorf("LOWTIDE_STATIC: %w", err)
+	}
+	s := static.Settings{Now: r.o.Now}
+	if s.Machines, err = static.Read(file, b); err != nil {
+		return made{}, err
+	}
+	var lacks []string
+	s.Boot, lacks = r.boot()
+	return made{Provider: static.New(s), pace: provider.Pace{PerSecond: 5, Burst: 10}, lacks: lacks}, nil
 }
 
 // wrap puts the wrappers on: the cap sees every launch once, each try of a retry waits for its turn.

@@ -58,7 +58,7 @@ var buckets = map[string]map[string]bool{
 	"usage":     {"usage": true},
 	"notify":    {"notify": true},
 	"chatops":   {"chatops": true, "fleets": false, "market": false},
-	"rules":     {"rules": true, "fleets": false},
+	"rules":     {"rules": true, "fleets": false, "market": false},
 	"relay":     {"joins": true, "fleets": false}, // admits machines that the fleet lists
 }
 
