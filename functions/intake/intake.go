@@ -1,4 +1,5 @@
-// Package intake takes what people ask for: a workload file becomes a workload.submitted.
+// Package intake takes what people ask for: a workload file becomes a workload.submitted, a reservation file a
+// reservation.set.
 //
 // It promises that a file it cannot take is refused in one line that names the file, the field, the reason and the
 // mend, before anything is said; and that what it takes is complete, whatever door it came through: defaults are filled
@@ -155,24 +156,27 @@ func parse(b []byte, now time.Time) (Asked, error) {
 }
 
 // check refuses what is no text of ours before any of it is read.
-func check(b []byte) error {
+func check(b []byte) error { return readable(b, "name, run and work") }
+
+// readable says why a file cannot be looked into; least is what must be in it.
+func readable(b []byte, least string) error {
 	switch {
 	case len(b) > MaxBytes:
 		return fmt.Errorf("larger than %d bytes; put data into a bucket and name it", MaxBytes)
 	case !utf8.Valid(b):
 		return errors.New("not UTF-8; save the file as UTF-8")
 	case len(bytes.TrimSpace(b)) == 0:
-		return errors.New("empty; it needs at least name, run and work")
+		return errors.New("empty; it needs at least " + least)
 	}
 	return nil
 }
 
 // decode reads YAML. The library panics on some inputs that fuzzing found; to whoever wrote the file that is one more
 // way in which it cannot be read.
-func decode(b []byte, f *file) (err error) {
+func decode(b []byte, f any) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = errors.New("not a workload file: it cannot be read as YAML; see the README's example")
+			err = errors.New("it cannot be read as YAML; see the README's example")
 		}
 	}()
 	if err := yaml.UnmarshalWithOptions(b, f, yaml.Strict()); err != nil {

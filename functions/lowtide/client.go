@@ -406,6 +406,7 @@ func printStatus(w io.Writer, f *fleet.Fleet, now time.Time) {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%d\t%d\t%s\t%s\t%s\n", name, stands(f, x), on, x.Step, x.Saved.Step, plan.Spent(f, x, now), due, x.Why)
 	}
+	printReserved(w, f, now)
 	fmt.Fprintln(w, "\nMACHINE\tPHASE\tOFFER\tUSD/H\tAGE\tFOR\tNOTE")
 	for _, name := range fleet.Sorted(f.Machines) {
 		m := f.Machines[name]
@@ -551,22 +552,11 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 	if err != nil {
 		return err
 	}
-	var val []byte
-	b, err := store.Bind(cmd.Context(), c.js, marketBucket)
-	if err == nil {
-		val, _, err = b.Get(cmd.Context(), fleet.MarketKey)
-	}
-	if errors.Is(err, store.ErrNotFound) {
-		return failed("no price is known yet")
-	}
-	var m fleet.Markets
-	if err == nil {
-		err = fleet.Unpack(val, &m)
-	}
+	m, err := c.market(cmd.Context())
 	if err != nil {
-		return nobody(fmt.Errorf("read market: %w", err))
+		return err
 	}
-	book, by := plan.NewBook(&m), pool.Solving{Tables: pool.NewTables(rebalance.TablesLimit)}
+	book, by := plan.NewBook(m), pool.Solving{Tables: pool.NewTables(rebalance.TablesLimit)}
 	out := []explained{}
 	for _, name := range fleet.Sorted(f.Workloads) {
 		w := f.Workloads[name]
@@ -604,6 +594,26 @@ func (c *client) plan(cmd *cobra.Command, o *common, explain bool) error {
 			}
 		}
 	})
+}
+
+// market reads what is sold.
+func (c *client) market(ctx context.Context) (*fleet.Markets, error) {
+	var val []byte
+	b, err := store.Bind(ctx, c.js, marketBucket)
+	if err == nil {
+		val, _, err = b.Get(ctx, fleet.MarketKey)
+	}
+	if errors.Is(err, store.ErrNotFound) {
+		return nil, failed("no price is known yet")
+	}
+	m := &fleet.Markets{}
+	if err == nil {
+		err = fleet.Unpack(val, m)
+	}
+	if err != nil {
+		return nil, nobody(fmt.Errorf("read market: %w", err))
+	}
+	return m, nil
 }
 
 func idleWords(explained bool) string {

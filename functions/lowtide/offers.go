@@ -124,12 +124,7 @@ func (f offersFlags) shop(ctx context.Context, state string) (*shop, error) {
 	}
 	s := &shop{Offers: []offered{}, Skipped: []skippedCloud{}}
 	know := known{now: time.Now(), why: map[string]string{}}
-	var offers []fleet.Offer
-	if state != "" {
-		offers, err = s.fromState(ctx, state, &know)
-	} else {
-		offers, err = s.ask(ctx, f, book, &know)
-	}
+	offers, err := s.gather(ctx, f, state, book, &know)
 	if err != nil {
 		return nil, err
 	}
@@ -145,6 +140,14 @@ func (f offersFlags) shop(ctx context.Context, state string) (*shop, error) {
 		return cmp.Or(cmp.Compare(a.rank(), b.rank()), cmp.Compare(a.Cloud, b.Cloud), cmp.Compare(a.Place, b.Place), cmp.Compare(a.Type, b.Type))
 	})
 	return s, nil
+}
+
+// gather reads what the lowtide of a state knows, or asks the clouds.
+func (s *shop) gather(ctx context.Context, f offersFlags, state string, book fleet.Book, k *known) ([]fleet.Offer, error) {
+	if state != "" {
+		return s.fromState(ctx, state, k)
+	}
+	return s.ask(ctx, f, book, k)
 }
 
 func (f offersFlags) wants(o fleet.Offer) bool {
@@ -168,6 +171,7 @@ type known struct {
 	asked    map[string]time.Time // cloud/account
 	why      map[string]string    // by pool
 	measured map[string]float64   // TFLOPS of one GPU, by pool
+	pools    map[string]*fleet.PoolPast
 }
 
 func (k known) row(o fleet.Offer, book fleet.Book, gb, hours float64) offered {
@@ -236,7 +240,15 @@ func (k known) age(o fleet.Offer) string {
 
 // rated is the maker's FP16 figure for one GPU of an offer, TFLOPS; 0 if it is not known which board that is.
 func rated(o fleet.Offer) float64 {
-	best, found := -1, 0.0
+	if r := board(o); r != nil {
+		return r.Datasheet
+	}
+	return 0
+}
+
+// board is the row of the rated table that fits an offer's GPU best; nil: none does.
+func board(o fleet.Offer) (found *gpu.Rating) {
+	best := -1
 	for _, r := range gpu.Ratings() {
 		c, _ := provider.ReadCard(r.SKU, 0)
 		if c.Model != o.GPU {
@@ -250,7 +262,7 @@ func rated(o fleet.Offer) float64 {
 			fit++
 		}
 		if fit > best {
-			best, found = fit, r.Datasheet
+			best, found = fit, &r
 		}
 	}
 	return found
@@ -386,7 +398,7 @@ func (s *shop) fromState(ctx context.Context, state string, k *known) ([]fleet.O
 	if err != nil {
 		return nil, nobody(fmt.Errorf("read market: %w", err))
 	}
-	k.measured = map[string]float64{}
+	k.measured, k.pools = map[string]float64{}, m.Pools
 	for _, sp := range memory.Speeds {
 		for _, o := range m.Offers {
 			if share, ok := o.Speed.Get(); ok && sp.Type == o.Cloud+"/"+o.Type {

@@ -51,6 +51,7 @@ type runFlags struct {
 	clouds             []string
 	dry                bool
 	paced              bool // a speed was asked for
+	reserved           []string
 }
 
 func runCommand() *cobra.Command {
@@ -101,6 +102,7 @@ func runCommand() *cobra.Command {
 	cmd.Flags().StringVar(&f.notify, "notify", os.Getenv("LOWTIDE_NOTIFY"), "file that says whom to tell what in which chat; empty: notify.yaml in --state, if it is there")
 	cmd.Flags().StringVar(&f.chatops, "chatops", os.Getenv("LOWTIDE_CHATOPS"), "file that says who may command and approve from chat, and where to listen; empty: chatops.yaml in --state, if it is there")
 	cmd.Flags().StringVar(&f.rules, "rules", os.Getenv("LOWTIDE_RULES"), "file with your own automations (lowtide rules); empty: rules.yaml in --state, if it is there")
+	cmd.Flags().StringArrayVar(&f.reserved, "reserved", nil, "reservation file (lowtide reserve takes the same): the fake cloud's account has paid for it, once for a --state")
 	f.ask.on(cmd)
 	cmd.Flags().Float64Var(&f.speed, "speed", 0, "market seconds in a second; 240, and 1 with a new --state (an old one keeps its own)")
 	cmd.Flags().DurationVar(&f.limit, "limit", 2*time.Minute, "longest that the story may take, in wall time")
@@ -114,9 +116,9 @@ func (f runFlags) outside(cmd *cobra.Command) error {
 	if f.state == "" {
 		return usage(errors.New("--cloud needs --state DIR: machines in another process outlive this one, and somebody must remember them"))
 	}
-	for _, name := range []string{"speed", "data", "seed"} {
+	for _, name := range []string{"speed", "data", "seed", "reserved"} {
 		if cmd.Flags().Changed(name) {
-			return usage(fmt.Errorf("--%s: market and clock are the cloud's; give it to lowtide fakecloud", name))
+			return usage(fmt.Errorf("--%s: market and clock are the cloud's; give it to lowtide fakecloud (a reservation: lowtide reserve FILE --book URL)", name))
 		}
 	}
 	return nil
@@ -436,6 +438,15 @@ func (d *deck) openCloud(ctx context.Context, dir string, f runFlags, traces []m
 		return err
 	}
 	d.cloud = d.local
+	for _, name := range f.reserved {
+		r, err := readReservation(name, d.clock.Now())
+		if err == nil {
+			err = d.local.Book(r)
+		}
+		if err != nil {
+			return usage(fmt.Errorf("--reserved: %w", err))
+		}
+	}
 	if f.state == "" { // the story's third machine is slow
 		d.local.Script("launch", append(make([]fake.Fault, badMachine-1), fake.BadGPU)...)
 	}

@@ -67,6 +67,7 @@ type Incident struct {
 	Waste   *Waste     `json:"waste,omitempty"`   // waste
 	Fault   *Fault     `json:"fault,omitempty"`   // checkpoint, stray
 	Note    *Note      `json:"note,omitempty"`    // halted, channel, alert, rule, silence
+	Paid    *Paid      `json:"paid,omitempty"`    // reservation
 }
 
 // Taken is one machine that a cloud takes, and what becomes of its work.
@@ -164,6 +165,22 @@ type Fault struct {
 	Step     int64       `json:"step,omitempty"` // newest durable one
 	SavedAt  time.Time   `json:"saved_at,omitzero"`
 	Since    time.Time   `json:"since,omitzero"`
+}
+
+// Paid is capacity that is paid for and lies idle, or ends.
+type Paid struct {
+	Reservation string                   `json:"reservation"`
+	Type        string                   `json:"type"`
+	Count       int                      `json:"count"`
+	Until       time.Time                `json:"until,omitzero"`
+	Hourly      fleet.Money              `json:"hourly"` // of all, or of the idle ones
+	Days        int                      `json:"days,omitempty"`
+	Used        int                      `json:"used,omitempty"`
+	OnDemand    fleet.Maybe[fleet.Money] `json:"on_demand,omitzero"`
+	Idle        int                      `json:"idle,omitempty"` // 0: it is told of its end
+	Since       time.Time                `json:"since,omitzero"`
+	Wasted      fleet.Money              `json:"wasted,omitzero"`
+	Outside     int                      `json:"outside,omitempty"` // machines of its type that are paid for beside it
 }
 
 // Decision is what became of a plan.

@@ -25,6 +25,7 @@ var hears = []events.Kind{
 	"budget.warned", "budget.exhausted", "policy.set", "silence.set", "channel.failed", "channel.recovered",
 	"alert.received", "rule.failed", "rule.acted",
 	"workload.idle", "workload.underused", "workload.busy", "workload.warned", "workload.kept", "checkpoint.failed", "instance.found",
+	"reservation.set", "reservation.expiring", "reservation.idle",
 }
 
 // Read returns a fleet's book; an empty one if nothing was ever written.
@@ -189,7 +190,19 @@ func (b *Book) hear(e events.Event) {
 		b.unheard(f)
 	case events.PlanMade:
 		b.made(f.Plan)
+	case events.ReservationExpiring:
+		i = b.ends(f)
+	case events.ReservationIdle:
+		i = b.unused(f)
+	case events.ReservationSet:
+		b.settled("reserved/ends/" + f.Reservation.ID)
+		if f.Reservation.Count == 0 {
+			b.settled("reserved/idle/" + f.Reservation.ID)
+		}
 	case events.InstanceLaunched:
+		if id := f.Offer.Reservation; id != "" {
+			b.settled("reserved/idle/" + id)
+		}
 		b.launched(f)
 	case events.InstanceVerified:
 		b.stage(f.Machine, "verified", "")

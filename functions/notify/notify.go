@@ -187,4 +187,4 @@ func Two(cfg Config) (fold, channels fn.Function, err error) {
 }
 
 // Kinds are the kinds of incidents, as routes and silences name them.
-var Kinds = []string{"interrupted", "workload", "approval", "trouble", "budget", "halted", "channel", "alert", "rule", "waste", "checkpoint", "stray"}
+var Kinds = []string{"interrupted", "workload", "approval", "trouble", "budget", "halted", "channel", "alert", "rule", "waste", "checkpoint", "stray", "reservation"}

@@ -49,6 +49,14 @@ func everything(d *desk) {
 	d.say(events.AlertReceived{Group: "g1", Name: "QueueLong", Firing: true, Annotations: map[string]string{"summary": "120 requests wait"}, From: "alertmanager"})
 	d.say(events.AlertReceived{Group: "g2", Name: "Old", Firing: true, From: "alertmanager"}, events.AlertReceived{Group: "g2", Name: "Old", From: "alertmanager"})
 	d.say(events.RuleFailed{Rule: "scale", Why: "line 3: no such field"}, events.RuleActed{Rule: "tell", Act: "notify", About: "train", Done: true, Severity: "info", Result: "a checkpoint at last"})
+	paid := fleet.Reservation{ID: "cr-1", Cloud: "fake", Type: "p3.2xlarge", Count: 4, Until: t0.Add(29 * 24 * time.Hour), Hourly: fleet.Dollars(1.2)}
+	d.say(events.ReservationExpiring{Reservation: paid, Days: 30, Used: 3, Hourly: fleet.Dollars(4.8), OnDemand: fleet.Known(fleet.Dollars(9.18))})
+	d.say(events.ReservationIdle{Reservation: paid, Idle: 1, Since: t0, Hourly: fleet.Dollars(1.2), Wasted: fleet.Dollars(1.3), Outside: []string{"m1"}})
+	over := paid
+	over.ID = "cr-2"
+	d.say(events.ReservationIdle{Reservation: over, Idle: 4, Since: t0, Hourly: fleet.Dollars(4.8), Wasted: fleet.Dollars(5)}, events.ReservationExpiring{Reservation: over, Days: 7, Hourly: fleet.Dollars(4.8)})
+	over.Count = 0
+	d.say(events.ReservationSet{Reservation: over})
 	d.say(events.WorkloadAccepted{Workload: "idle", Worst: fleet.Dollars(1)}, events.WorkloadPaused{Workload: "idle", By: "ada"}, events.WorkloadWithdrawn{Workload: "gone", By: "ada"})
 	d.pass(time.Minute)
 	d.say(run("train", "m2", 2, 0.9, d.host.Now())...)

@@ -3,6 +3,8 @@ package rebalance
 import (
 	"cmp"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,7 +19,12 @@ func (d *Decider) fold(ev events.Event) {
 		return
 	}
 	f := d.state
+	if stirs[ev.Data.Kind()] {
+		f.AssignAt = time.Time{}
+	}
 	switch e := ev.Data.(type) {
+	case events.ReservationSet:
+		d.reserve(e.Reservation)
 	case events.WorkloadSubmitted:
 		d.submitted(ev.ID, e.Spec)
 	case events.WorkloadChanged:
@@ -153,7 +160,7 @@ func (d *Decider) accept(w *fleet.Workload) {
 	if d.book == nil {
 		return // settle tries again; the first price wakes us
 	}
-	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy.Measured(f), f.Now)
+	pr, why := plan.Accept(d.book, *w.Spec, d.cfg.Policy.Measured(f), f.Now, slices.Collect(maps.Values(f.Reserved))...)
 	asked := w.Asked
 	w.Asked = ""
 	if why != "" {

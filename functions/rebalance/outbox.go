@@ -173,6 +173,9 @@ func (d *Decider) wake() time.Time {
 	for _, i := range f.Outbox {
 		sooner(i.NextAt)
 	}
+	if len(f.Reserved) > 0 {
+		sooner(f.AssignAt)
+	}
 	for _, p := range f.Plans {
 		if p.Action == fleet.Launch && !p.Approved {
 			sooner(p.Expires)

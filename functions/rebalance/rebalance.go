@@ -11,6 +11,7 @@
 //	ask        what a person decides on                     approve.go
 //	settle     what the state demands without a choice         settle.go
 //	plan.Make  what needs a choice: buying, waiting            shared/plan
+//	assign     who runs on which reservation                   reserved.go
 //	aside      the tables that it reckons with                 aside.go
 //	outbox     what must be said now, and when to wake         outbox.go
 //	renew      a word to each machine, by which it lives on    renew.go
@@ -58,7 +59,7 @@ var hears = []events.Kind{
 	"plan.approved", "plan.rejected", "plan.asked", "checkpoint.asked", "plan.failed", "instance.launched", "instance.ended", "instance.found", "instance.lost",
 	"machine.heard", "instance.ready", "workload.started", "workload.progressed", "workload.stopped", "workload.finished",
 	"workload.failed", "checkpoint.saved", "checkpoint.failed", "instance.verified", "instance.rejected",
-	"workload.idle", "workload.underused", "workload.busy", "workload.kept",
+	"workload.idle", "workload.underused", "workload.busy", "workload.kept", "reservation.set",
 }
 
 // Decider is the function and what it keeps in memory: the decoded fleet, proved by its revision at each save.
@@ -230,6 +231,7 @@ func (d *Decider) plan() (changed []*fleet.Workload) {
 	if d.book == nil {
 		return nil
 	}
+	d.assign()
 	for _, x := range plan.Make(f, d.book, &d.aside, d.cfg.Policy, f.Now) {
 		w := f.Workloads[x.Workload]
 		w.Review = x.Review

@@ -17,6 +17,8 @@ const (
 // settle draws all conclusions that need no choice: orders to machines, ends, epochs. It may run any number of times.
 func (d *Decider) settle() {
 	f := d.state
+	d.expire()
+	d.watch()
 	for _, w := range d.workloads.of(f.Workloads) {
 		d.settleWorkload(w)
 	}

@@ -31,10 +31,12 @@ type Fleet struct {
 	Halted    string                  `json:"halted,omitempty"` // why nothing may be bought (panic, restored backup); "" is normal
 	Workloads map[string]*Workload    `json:"workloads"`
 	Machines  map[string]*Instance    `json:"machines"`
-	Plans     map[string]*Plan        `json:"plans"`              // open plans only
-	Outbox    map[string]*Item        `json:"outbox"`             // what must still be said
-	Refusals  map[string]*Refusal     `json:"refusals,omitempty"` // by pool
-	Reserved  map[string]*Reservation `json:"reserved,omitempty"`
+	Plans     map[string]*Plan        `json:"plans"`               // open plans only
+	Outbox    map[string]*Item        `json:"outbox"`              // what must still be said
+	Refusals  map[string]*Refusal     `json:"refusals,omitempty"`  // by pool
+	Reserved  map[string]*Reservation `json:"reserved,omitempty"`  // by id
+	Watched   map[string]*Watch       `json:"watched,omitempty"`   // reservations, by id
+	AssignAt  time.Time               `json:"assign_at,omitzero"`  // when the reservations are dealt out again, at the latest
 	StartUps  map[string]*StartUp     `json:"start_ups,omitempty"` // by cloud
 }
 
@@ -95,20 +97,6 @@ func (t *Took) Add(d time.Duration) {
 	t.Count++
 	t.Mean += (d - t.Mean) / time.Duration(min(t.Count, 20))
 	t.Most = max(d, t.Most*9/10)
-}
-
-// Reservation is capacity that is paid whether it is used or not.
-type Reservation struct {
-	ID      string    `json:"id"`
-	Cloud   string    `json:"cloud"`
-	Account string    `json:"account"`
-	Region  string    `json:"region"`
-	Zone    string    `json:"zone,omitempty"`
-	Type    string    `json:"type"`
-	Count   int       `json:"count"`
-	From    time.Time `json:"from,omitzero"`
-	Until   time.Time `json:"until,omitzero"`
-	Hourly  Money     `json:"hourly"` // what it costs an hour, used or not
 }
 
 // Sorted returns the keys of m in order; everything that decides walks maps through it, so that

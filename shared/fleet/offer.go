@@ -46,6 +46,10 @@ type Offer struct {
 	Notice      time.Duration `json:"notice,omitempty"`      // promised warning before the end; 0 is none
 	Marketplace bool          `json:"marketplace,omitempty"` // strangers' machines: never start before the benchmark
 	Host        string        `json:"host,omitempty"`        // whose, as the marketplace names it: known of what was bought, at the latest
+
+	// Reservation names the paid capacity that the machine is taken from, where it is: such an offer is of the reserved market
+	// and costs nothing more.
+	Reservation string `json:"reservation,omitempty"`
 }
 
 // Pool names the market that this offer comes from; refusals and hazards are kept by it.
@@ -53,6 +57,9 @@ func (o Offer) Pool() string {
 	pool := strings.Join([]string{o.Cloud, o.Account, o.Region, o.Zone, o.Type, string(o.Market)}, "/")
 	if o.Term > 0 {
 		pool += "/" + o.Term.String()
+	}
+	if o.Reservation != "" {
+		pool += "/" + o.Reservation
 	}
 	return pool
 }
@@ -69,7 +76,11 @@ func (o Offer) String() string {
 	if place == "" {
 		place = o.Region
 	}
-	return o.Type + " " + string(o.Market) + " " + o.Cloud + "/" + place
+	name := o.Type + " " + string(o.Market) + " " + o.Cloud + "/" + place
+	if o.Reservation != "" {
+		name += " (" + o.Reservation + ")"
+	}
+	return name
 }
 
 // MarketKey is where functions/prices keeps Markets, as Pack writes them, in its bucket.

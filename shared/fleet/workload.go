@@ -97,6 +97,7 @@ type Workload struct {
 	Since    time.Time     `json:"since"`           // submitted
 	Ended    time.Time     `json:"ended,omitzero"`
 	Epoch    uint64        `json:"epoch"`            // of the newest run ordered; 0: none yet
+	Slot     string        `json:"slot,omitempty"`   // reservation that it shall run on; "": none
 	On       string        `json:"on,omitempty"`     // machine of that run, until the run is over
 	Next     string        `json:"next,omitempty"`   // machine that is made ready to take over
 	Step     int64         `json:"step"`             // newest step heard of

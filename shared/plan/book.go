@@ -22,6 +22,7 @@ type Book struct {
 	spot     map[string]float64   // what spot costs by the useful hour, by pool
 	past     map[string]*fleet.PoolPast
 	clouds   map[string]climate
+	types    map[string]*fleet.Offer // one of each type of a cloud; made when first asked for
 }
 
 type priced struct {
@@ -143,11 +144,16 @@ type Promise struct {
 	Finish   time.Time   // all on demand from now
 }
 
-// Accept reckons whether a workload can be promised now; why not, if not.
-func Accept(book *Book, s fleet.Spec, p Policy, now time.Time) (Promise, string) {
+// Accept reckons whether a workload can be promised now; why not, if not. Reservations are what is paid for already: a
+// workload that fits nothing else is taken for them, without a deadline, since another may need them more. What must be paid
+// for a term is on offer and nothing to fall back on.
+func Accept(book *Book, s fleet.Spec, p Policy, now time.Time, reserved ...*fleet.Reservation) (Promise, string) {
 	var sure *priced
-	kind := false
-	for _, market := range []fleet.Market{fleet.OnDemand, fleet.Reserved, fleet.Spot} {
+	kind := slices.ContainsFunc(reserved, func(r *fleet.Reservation) bool {
+		o := book.Paid(r)
+		return r.Open(now) && fits(&o, &s)
+	})
+	for _, market := range []fleet.Market{fleet.OnDemand, fleet.Spot} {
 		for i := range book.byMarket[market] {
 			o := &book.byMarket[market][i]
 			if !fits(&o.offer, &s) {

@@ -41,13 +41,14 @@ type Policy struct {
 	Grace    time.Duration // and takes this long to save
 	PlanLife time.Duration // a launch that has not happened by then must not happen
 	Offers   int           // alternatives in one plan
+	Failures float64       // share on top of what is left to pay that a budget must hold for a marketplace's machines
 	Patience time.Duration // longest that a workload without a deadline waits for spot at its usual price; 0: a day
 }
 
 // Default suits real clouds.
 var Default = Policy{
 	Wake: 10 * time.Minute, StartUp: 6 * time.Minute, StartMax: 25 * time.Minute, MinStay: 20 * time.Minute, Margin: 2,
-	Silence: 10 * time.Minute, Lease: 6 * time.Hour, Grace: 15 * time.Minute, PlanLife: 10 * time.Minute, Offers: 4,
+	Silence: 10 * time.Minute, Lease: 6 * time.Hour, Grace: 15 * time.Minute, PlanLife: 10 * time.Minute, Offers: 4, Failures: 0.125,
 }
 
 // Oracle prices what can be done about a workload with a deadline: pool.Tables where it may be cold, or pool.Solving.
@@ -103,6 +104,7 @@ type situation struct {
 	act      *fleet.Instance // the machine that carries the work on, or is made ready to; nil: none
 	mode     pool.Mode
 	sure     bool          // while act is made ready, the work goes on on demand
+	leaves   bool          // what runs has its place on a reservation no more: another machine takes over, or it stops
 	left     time.Duration // work left if nothing more is lost
 	leftSafe time.Duration // work left from the last durable checkpoint
 	start    time.Duration // usual time from a launch until work goes on
@@ -121,7 +123,10 @@ func Decide(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, 
 		return d
 	}
 	m := book.around(f, &s, p)
-	v := s.choose(by, p, m)
+	v, slot, paid := s.reserved(f, book, by, p, m)
+	if !paid {
+		v = s.choose(by, p, m)
+	}
 	if s.promised {
 		// Look again before the guard would have to step in, not only each Wake.
 		if slack := s.until - m.hours(s.leftSafe) - s.startMax - p.Wake; slack > 0 && slack < p.Wake {
@@ -138,9 +143,16 @@ func Decide(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, 
 	switch {
 	case v.mode == pool.Idle:
 		d.Stop = s.stoppable()
+		d.Keep = !d.Stop && misplaced(w, f.Machines[w.Next])
 		return d
 	case v.stay:
+		d.Keep = d.Keep || misplaced(w, f.Machines[w.Next])
 		return d
+	case slot != nil:
+		d.Plan = s.launch(f, p, []fleet.Offer{*slot}, v, append(m.spotOffers(s.mode, 0), m.sure...))
+		if r := f.Reserved[w.Slot]; !r.Until.IsZero() {
+			d.Plan.HardEnd = earlier(d.Plan.HardEnd, r.Until)
+		}
 	case v.mode == pool.Spot:
 		d.Plan = s.launch(f, p, m.spotOffers(s.mode, v.to), v, m.sure)
 	default:
@@ -155,7 +167,7 @@ func Decide(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, 
 		d.Reason += "; but nothing is on offer"
 		d.Review = now.Add(min(p.Wake, time.Minute))
 	}
-	if over := s.overBudget(f, d.Plan); over != "" {
+	if over := s.overBudget(f, p, d.Plan); over != "" {
 		d.Plan, d.Reason = fleet.Plan{}, over
 	}
 	return d
@@ -166,7 +178,7 @@ const coldWait = 15 * time.Second
 
 // stoppable says that something runs which may be stopped without asking anybody.
 func (s situation) stoppable() bool {
-	return s.act != nil && s.w.Spec.Autonomy == fleet.Act
+	return (s.act != nil || s.leaves) && s.w.Spec.Autonomy == fleet.Act
 }
 
 // look reads off the fleet what carries the workload.
@@ -181,11 +193,12 @@ func look(f *fleet.Fleet, p Policy, w *fleet.Workload, now time.Time) situation 
 	if runs {
 		s.left = w.Left(max(on.Run.Step, w.Saved.Step))
 	}
+	s.leaves = runs && misplaced(w, on) && !on.Order.Stop
 	switch {
-	case counted(f, next, p, now):
+	case counted(f, next, p, now) && !misplaced(w, next):
 		s.act = next
-		s.sure = runs && on.Offer.Market != fleet.Spot && !on.Order.Stop
-	case counted(f, on, p, now) && !on.Run.Phase.Over() && (!on.Order.Stop || on.Doubt != ""):
+		s.sure = runs && on.Offer.Market != fleet.Spot && !on.Order.Stop && !misplaced(w, on)
+	case counted(f, on, p, now) && !misplaced(w, on) && !on.Run.Phase.Over() && (!on.Order.Stop || on.Doubt != ""):
 		s.act = on // one that stops to prove itself goes on after that
 	}
 	s.start, s.startMax = starts(f, p, s.act)
@@ -312,17 +325,20 @@ func hardEnd(s situation, p Policy) time.Time {
 }
 
 // overBudget says why a plan must not be: what is spent and what the work left costs at its price exceed the budget.
-func (s situation) overBudget(f *fleet.Fleet, pl fleet.Plan) string {
+func (s situation) overBudget(f *fleet.Fleet, p Policy, pl fleet.Plan) string {
 	budget, ok := s.w.Spec.Budget.Get()
-	if !ok || pl.Action == "" || s.w.Spec.DeadlineOverBudget {
+	if !ok || pl.Action == "" || s.w.Spec.DeadlineOverBudget || pl.Score.Hourly.Amount.IsZero() {
 		return ""
 	}
-	spent := Spent(f, s.w, s.now)
-	after := spent.Add(pl.Score.Hourly.Times(s.left.Hours()))
+	spent, left, kept := Spent(f, s.w, s.now), pl.Score.Hourly.Times(s.left.Hours()), ""
+	if share := p.Failures; share > 0 && slices.ContainsFunc(pl.Offers, func(o fleet.Offer) bool { return o.Marketplace }) {
+		left, kept = left.Times(1+share), fmt.Sprintf(", with %g %% kept for failures of strangers' machines,", 100*share)
+	}
+	after := spent.Add(left)
 	if after.Amount.LessThanOrEqual(budget.Amount) {
 		return ""
 	}
-	return fmt.Sprintf("budget: %s spent and %s of work left at %s/h come to %s, more than %s", spent, short(s.left), pl.Score.Hourly, after, budget)
+	return fmt.Sprintf("budget: %s spent and %s of work left at %s/h%s come to %s, more than %s", spent, short(s.left), pl.Score.Hourly, kept, after, budget)
 }
 
 // Spent is what a workload's machines have cost until now.

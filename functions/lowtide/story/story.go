@@ -110,6 +110,14 @@ func (t *Teller) turn(now time.Time, fact events.Fact) (who, what string) {
 		return e.Workload, "paused by " + e.By
 	case events.WorkloadResumed:
 		return e.Workload, "resumed by " + e.By
+	case events.ReservationSet:
+		if r := e.Reservation; t.once("reserved", r.ID, r.Count, r.Until.UnixNano()) {
+			return "lowtide", reserved(now, r)
+		}
+	case events.ReservationIdle:
+		return "lowtide", fmt.Sprintf("%d of %d machines of reservation %s lie idle since %s ago: %s/h, %s so far", e.Idle, e.Reservation.Count, e.Reservation.ID, Short(now.Sub(e.Since)), e.Hourly, e.Wasted)
+	case events.ReservationExpiring:
+		return "lowtide", fmt.Sprintf("reservation %s ends in %s", e.Reservation.ID, Short(e.Reservation.Until.Sub(now)))
 	case events.PlanProposed:
 		return e.Plan.Workload, "would buy " + bought(e.Plan) + "; it waits for approval: lowtide approve " + e.Plan.ID
 	case events.PlanMade:
@@ -170,6 +178,17 @@ func (t *Teller) turn(now time.Time, fact events.Fact) (who, what string) {
 		return "lowtide", "buys again"
 	}
 	return "", ""
+}
+
+func reserved(now time.Time, r fleet.Reservation) string {
+	if r.Count == 0 {
+		return "reservation " + r.ID + " is given up"
+	}
+	ends := "without an end"
+	if !r.Until.IsZero() {
+		ends = "for " + Short(r.Until.Sub(now))
+	}
+	return fmt.Sprintf("reservation %s: %d × %s at %s/h each, used or not, %s", r.ID, r.Count, r.Type, r.Hourly, ends)
 }
 
 func (t *Teller) accepted(now time.Time, e events.WorkloadAccepted) string {

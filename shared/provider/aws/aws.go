@@ -9,7 +9,8 @@
 // a limit only raises the rate of interruptions.
 //
 // It knows no stock: only a launch answers. Reserved instances and savings plans change the bill alone, so their rates are
-// shown (fleet.Reserved, with a term) and cannot be launched; nor can capacity blocks, which a person buys.
+// shown (fleet.Reserved, with a term) and cannot be launched; nor can capacity blocks, which a person buys. A machine of an
+// on-demand capacity reservation that somebody made is launched by its id (fleet.Offer.Reservation), at no further price.
 //
 // Sources: the API models of aws-sdk-go-v2 and the EC2 user guide; error codes also from karpenter-provider-aws.
 package aws
@@ -158,7 +159,7 @@ func (a *AWS) prepare(ctx context.Context, want provider.Request) (r *region, v 
 	switch {
 	case !slices.Contains(a.s.Regions, o.Region):
 		return nil, nil, fmt.Errorf("%w: region %q is not configured", provider.ErrInvalid, o.Region)
-	case o.Market != fleet.OnDemand && o.Market != fleet.Spot || o.Term > 0:
+	case o.Market != fleet.OnDemand && o.Market != fleet.Spot && o.Reservation == "" || o.Term > 0:
 		return nil, nil, fmt.Errorf("%w: %s capacity cannot be bought by the hour", provider.ErrInvalid, o.Market)
 	case image == "":
 		return nil, nil, fmt.Errorf("%w: no image is configured for %s", provider.ErrRefusedHere, o.Region)
@@ -212,6 +213,9 @@ func (a *AWS) purchase(r *region, want provider.Request, image, script string, d
 		if d.EBS.Size > 0 {
 			v.Set(p+"Ebs.VolumeSize", strconv.Itoa(d.EBS.Size))
 		}
+	}
+	if o.Reservation != "" { // one that does not ask for it by name may be kept out of it
+		v.Set("CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId", o.Reservation)
 	}
 	tagged := []string{"instance", "volume", "network-interface"}
 	if o.Market == fleet.Spot {
@@ -280,7 +284,12 @@ func (a *AWS) machine(r *region, i instance) provider.Machine {
 	}
 	a.mu.Lock()
 	a.where[i.ID] = r.code
-	o = r.quoted.Price(o)
+	if i.Reservation == "" {
+		o = r.quoted.Price(o)
+	} else { // it costs nothing more than the reservation
+		o.Market, o.Reservation = fleet.Reserved, i.Reservation
+		o.Price, o.Hourly = fleet.Price{Per: fleet.PerInstanceHour}, fleet.Known(fleet.Dollars(0))
+	}
 	a.mu.Unlock()
 	m := provider.Machine{ID: i.ID, Labels: provider.FromTags(i.tags()), Offer: o, Since: i.Launched.UTC()}
 	m.State, m.Why = i.state()

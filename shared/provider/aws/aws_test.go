@@ -13,6 +13,7 @@ import (
 
 	sdk "github.com/aws/aws-sdk-go-v2/aws"
 
+	"lowtide/shared/fleet"
 	"lowtide/shared/provider"
 	"lowtide/shared/provider/aws"
 	"lowtide/shared/provider/aws/awstest"
@@ -90,4 +91,40 @@ func (guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, errors.New("a writing request")
 	}
 	return http.DefaultTransport.RoundTrip(r)
+}
+
+func TestAMachineOfACapacityReservationIsAskedForByItsIdAndCostsNothingMore(t *testing.T) {
+	c := awstest.Market()
+	zone := c.Traces[0].Zone
+	c.Reservations = []fleet.Reservation{{ID: "cr-0a1", Type: c.Types[0].Name, Zone: zone, Count: 1, Hourly: fleet.Dollars(2)}}
+	cloud, err := fake.Open(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = cloud.Close() })
+	srv := httptest.NewServer(awstest.New(cloud, &fake.Knobs{Now: time.Now}))
+	t.Cleanup(srv.Close)
+	p := open(srv.URL, srv.Client(), time.Now)
+	offers, err := p.Offers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var o fleet.Offer
+	for _, x := range offers {
+		if x.Zone == zone && x.Type == c.Types[0].Name && x.Market == fleet.OnDemand {
+			o = x
+		}
+	}
+	o.Market, o.Reservation, o.Hourly = fleet.Reserved, "cr-0a1", fleet.Known(fleet.Dollars(0))
+	m, err := p.Launch(t.Context(), provider.Request{Token: "t1", Name: "m1", Offer: o, Labels: providertest.Labels("p1")})
+	if err != nil || m.Offer.Pool() != o.Pool() {
+		t.Fatalf("got %+v, %v; want %s", m.Offer, err, o)
+	}
+	all, err := p.List(t.Context())
+	if err != nil || len(all) == 0 || all[len(all)-1].Offer.Reservation != "cr-0a1" || all[len(all)-1].Offer.Hourly.Or(fleet.Dollars(9)).Float() != 0 {
+		t.Errorf("listed as %+v, %v", all, err)
+	}
+	if _, err := p.Launch(t.Context(), provider.Request{Token: "t2", Name: "m2", Offer: o, Labels: providertest.Labels("p2")}); provider.Word(err) != "no_capacity" {
+		t.Errorf("a second machine of one: %v", err)
+	}
 }

@@ -18,6 +18,7 @@ type instance struct {
 		ZoneID string `xml:"availabilityZoneId"`
 	} `xml:"placement"`
 	Lifecycle   string    `xml:"instanceLifecycle"` // "spot", "capacity-block"; on demand says nothing
+	Reservation string    `xml:"capacityReservationId"`
 	SpotRequest string    `xml:"spotInstanceRequestId"`
 	Launched    time.Time `xml:"launchTime"`
 	Transition  string    `xml:"reason"`           // "User initiated (2026-01-01 00:00:00 GMT)"

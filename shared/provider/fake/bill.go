@@ -204,6 +204,9 @@ func (c *Cloud) replay(e entry) {
 	if e.Write != nil {
 		c.writes = append(c.writes, *e.Write)
 	}
+	if e.Booked != nil {
+		c.reserved = append(c.reserved, *e.Booked)
+	}
 	if e.Rental != nil {
 		if !e.Rental.Foreign {
 			c.counter = max(c.counter, number(e.Rental.ID))

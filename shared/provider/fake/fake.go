@@ -59,6 +59,8 @@ type Config struct {
 	Types  []Type         // none: V100
 	Hosts  []Host         // of a marketplace, each with one machine of each type; none: the cloud's own machines, as many as wanted
 
+	Reservations []fleet.Reservation // Booked before the first sale
+
 	Notice       time.Duration // promised; 120 s, below 0: none
 	Ahead        bool          // the notice comes before the trace goes down, not when it does
 	Boot         time.Duration // from launch to boot; 20 s, below 0: at once
@@ -118,22 +120,23 @@ type Notice struct {
 type Cloud struct {
 	cfg Config
 
-	mu      sync.Mutex
-	id      string    // random, as old as the bill
-	clock   time.Time // everything due by then has happened
-	rentals map[string]*Rental
-	order   []string // ids as they were sold
-	live    map[string]*Rental
-	tokens  map[string]string // token to id
-	counter int
-	notices []Notice
-	writes  []Write
-	script  map[string][]Fault
-	asked   map[string]uint64 // calls so far, by kind and subject: the dice of the faults
-	refuse  map[fleet.Market]bool
-	journal *journal
-	broken  error // the journal could not be written: nothing is sold any more
-	woken   chan struct{}
+	mu       sync.Mutex
+	id       string    // random, as old as the bill
+	clock    time.Time // everything due by then has happened
+	rentals  map[string]*Rental
+	order    []string // ids as they were sold
+	live     map[string]*Rental
+	tokens   map[string]string // token to id
+	counter  int
+	notices  []Notice
+	writes   []Write
+	script   map[string][]Fault
+	asked    map[string]uint64 // calls so far, by kind and subject: the dice of the faults
+	refuse   map[fleet.Market]bool
+	reserved []fleet.Reservation
+	journal  *journal
+	broken   error // the journal could not be written: nothing is sold any more
+	woken    chan struct{}
 
 	todo     []func() // launcher and callbacks, in order, called without mu
 	draining bool
@@ -164,6 +167,9 @@ func Open(cfg Config) (*Cloud, error) {
 	if c.cfg.Origin.IsZero() {
 		c.cfg.Origin = c.clock
 		c.append(entry{Origin: &c.cfg.Origin})
+	}
+	for _, r := range cfg.Reservations {
+		c.book(r)
 	}
 	c.resume()
 	c.sellForeign()
@@ -297,6 +303,9 @@ func (c *Cloud) buy(now time.Time, want provider.Request, f Fault) (*Rental, err
 		return fail(provider.ErrInvalid)
 	}
 	o, ok := c.offer(z, t, want.Offer.Market, now)
+	if want.Offer.Reservation != "" {
+		o, ok = c.paid(z, t, want.Offer.Reservation, now)
+	}
 	switch {
 	case !ok:
 		return fail(provider.ErrInvalid)
@@ -325,8 +334,11 @@ func (c *Cloud) buy(now time.Time, want provider.Request, f Fault) (*Rental, err
 	}
 	r.Throttle = host.Throttle
 	c.spoil(r, f)
-	if o.Market == fleet.Spot {
+	switch {
+	case o.Market == fleet.Spot:
 		c.foresee(z, r)
+	case o.Reservation != "":
+		r.KillAt = c.booked(o.Reservation).Until
 	}
 	c.sell(r)
 	if c.broken != nil {
@@ -392,7 +404,7 @@ func goesDown(t market.Trace, from time.Duration) (time.Duration, bool) {
 func (c *Cloud) find(o fleet.Offer) (zone int, t Type, ok bool) {
 	zone = -1
 	for i, tr := range c.cfg.Traces {
-		if tr.Zone == o.Zone {
+		if tr.Zone == o.Zone || zone < 0 && o.Zone == "" && region(tr.Zone) == o.Region { // a reservation may be of a region
 			zone = i
 		}
 	}
@@ -408,7 +420,7 @@ func (c *Cloud) find(o fleet.Offer) (zone int, t Type, ok bool) {
 func params(want provider.Request) string {
 	want.HardEnd = want.HardEnd.UTC() // the same moment, however it was written
 	want.Offer = fleet.Offer{
-		Region: want.Offer.Region, Zone: want.Offer.Zone, Type: want.Offer.Type, Market: want.Offer.Market,
+		Region: want.Offer.Region, Zone: want.Offer.Zone, Type: want.Offer.Type, Market: want.Offer.Market, Reservation: want.Offer.Reservation,
 	}
 	b, err := json.Marshal(want)
 	if err != nil {

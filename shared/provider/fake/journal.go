@@ -10,14 +10,17 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"lowtide/shared/fleet"
 )
 
 // entry is one line of the journal: a machine's whole state after a change, a writing call, or how the cloud began.
 type entry struct {
-	ID     string     `json:"id,omitempty"`
-	Origin *time.Time `json:"origin,omitempty"`
-	Rental *Rental    `json:"rental,omitempty"`
-	Write  *Write     `json:"write,omitempty"`
+	ID     string             `json:"id,omitempty"`
+	Origin *time.Time         `json:"origin,omitempty"`
+	Rental *Rental            `json:"rental,omitempty"`
+	Write  *Write             `json:"write,omitempty"`
+	Booked *fleet.Reservation `json:"booked,omitempty"`
 }
 
 // journal is an append-only file; each line is on disk before append returns.

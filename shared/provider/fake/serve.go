@@ -52,6 +52,17 @@ func Serve(c *Cloud) http.Handler {
 		reply(w, struct{}{}, c.End(context.WithoutCancel(r.Context()), r.PathValue("id")))
 	})
 	mux.HandleFunc("GET /v1/bill", func(w http.ResponseWriter, _ *http.Request) { reply(w, c.Bill(), nil) })
+	mux.HandleFunc("GET /v1/reservations", func(w http.ResponseWriter, _ *http.Request) { reply(w, c.Booked(), nil) })
+	mux.HandleFunc("POST /v1/reservations", func(w http.ResponseWriter, r *http.Request) {
+		var want fleet.Reservation
+		err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&want)
+		if err != nil {
+			err = fmt.Errorf("%w: %w", provider.ErrInvalid, err)
+		} else {
+			err = c.Book(want)
+		}
+		reply(w, struct{}{}, err)
+	})
 	mux.HandleFunc("GET /v1/writes", func(w http.ResponseWriter, _ *http.Request) { reply(w, c.Writes(), nil) })
 	mux.HandleFunc("GET /v1/notices", func(w http.ResponseWriter, r *http.Request) {
 		var after int
@@ -196,6 +207,17 @@ func (c *Client) End(ctx context.Context, id string) error {
 // Bill is the bill as the cloud knows it.
 func (c *Client) Bill(ctx context.Context) (out Bill, err error) {
 	err = c.call(ctx, http.MethodGet, "/v1/bill", nil, &out)
+	return out, err
+}
+
+// Book pays for a reservation; one that is booked stays as it is.
+func (c *Client) Book(ctx context.Context, r fleet.Reservation) error {
+	return c.call(ctx, http.MethodPost, "/v1/reservations", r, nil)
+}
+
+// Booked lists the account's reservations.
+func (c *Client) Booked(ctx context.Context) (out []Booked, err error) {
+	err = c.call(ctx, http.MethodGet, "/v1/reservations", nil, &out)
 	return out, err
 }
 

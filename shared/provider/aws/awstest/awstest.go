@@ -150,6 +150,7 @@ var takes = map[string][]string{
 		"InstanceMarketOptions.MarketType", "InstanceMarketOptions.SpotOptions.SpotInstanceType",
 		"InstanceMarketOptions.SpotOptions.InstanceInterruptionBehavior", "TagSpecification.#.ResourceType",
 		"TagSpecification.#.Tag.#.Key", "TagSpecification.#.Tag.#.Value",
+		"CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId",
 	},
 }
 
@@ -384,6 +385,7 @@ type instance struct {
 	Zone       string   `xml:"placement>availabilityZone"`
 	Lifecycle  string   `xml:"instanceLifecycle,omitempty"`
 	Request    string   `xml:"spotInstanceRequestId,omitempty"`
+	Reserved   string   `xml:"capacityReservationId,omitempty"`
 	Reason     *reasons `xml:"stateReason,omitempty"`
 	Tags       []tag    `xml:"tagSet>item"`
 }
@@ -429,7 +431,7 @@ func (s *Server) instance(m provider.Machine) instance {
 	}
 	i := instance{
 		ID: ID(m.ID), Image: Image, State: names[m.State], Type: m.Offer.Type, Zone: zoneName(m.Offer.Zone),
-		Launched: m.Since.UTC().Format("2006-01-02T15:04:05.000Z"),
+		Launched: m.Since.UTC().Format("2006-01-02T15:04:05.000Z"), Reserved: m.Offer.Reservation,
 	}
 	if m.Offer.Market == fleet.Spot {
 		i.Lifecycle, i.Request = "spot", "sir-"+m.ID[2:]
@@ -480,6 +482,12 @@ func (s *Server) run(region string, v url.Values) (any, error) {
 	}
 	if v.Get("InstanceMarketOptions.MarketType") == "spot" && !s.knobs.Swap {
 		o.Market = fleet.Spot
+	}
+	if id := v.Get("CapacityReservationSpecification.CapacityReservationTarget.CapacityReservationId"); id != "" {
+		if o.Market == fleet.Spot {
+			return bad("InvalidParameterCombination", "a spot request cannot target a capacity reservation")
+		}
+		o.Market, o.Reservation = fleet.Reserved, id
 	}
 	if v.Get("DryRun") == "true" {
 		return nil, fail{http.StatusPreconditionFailed, "DryRunOperation", "Request would have succeeded, but DryRun flag is set."}
