@@ -79,8 +79,8 @@ func TestAnOwnScriptWithItsDirectoryAndSetupGoesOnOnAnotherMachine(t *testing.T)
 	log := l.follow("count")
 	l.until("a checkpoint", func() bool { return l.workload("count").Saved.Step >= 20 })
 	first := l.workload("count").On
-	for _, m := range cloud.bill().Running() {
-		if err := cloud.Interrupt(t.Context(), m.ID, 2*time.Minute); err != nil {
+	for _, m := range cloud.bill().Running() { // ten seconds on the wall: the last lines are to be kept on a busy host too
+		if err := cloud.Interrupt(t.Context(), m.ID, 20*time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -169,11 +169,18 @@ func (s situation) hold(p Policy, m around, d pool.Decision, v *verdict) {
 		*v = stay
 		return
 	}
-	if v.mode != pool.Spot || s.mode != pool.Spot {
+	if s.mode != pool.Spot || v.mode == pool.OnDemand {
 		return
 	}
 	there := slices.IndexFunc(d.Options, func(o pool.Option) bool { return o.Choice == d.Choice })
 	gain := d.Options[stays].Cost - d.Options[there].Cost
+	if v.mode == pool.Idle { // a stop is a move too, if only to a later machine: it pays for that one's start
+		if once := m.places[0].zone.Price * s.start.Hours(); gain < p.Margin*once {
+			stay.why += fmt.Sprintf("; a stop would save %s, less than %g times the %s of starting again", dollars(max(gain, 0)), p.Margin, dollars(once))
+			*v = stay
+		}
+		return
+	}
 	why, pays := s.pays(p, gain, m.places[0].zone.Price, m.places[v.to].zone.Price, s.transfer(m.places[v.to].offer))
 	if pays {
 		v.why += "; " + why
