@@ -234,7 +234,7 @@ var table = map[events.Kind]string{
 	"alert.received": "chatops", "silence.set": "chatops", "person.acted": "chatops", "approval.refused": "rebalance",
 	"rule.failed": "rules", "rule.acted": "rules", "webhook.asked": "rules", "workload.asked": "rules",
 	"channel.failed": "notify", "channel.recovered": "notify", "checkpoint.asked": "chatops rules", "plan.asked": "chatops rules",
-	"workload.idle": "usage", "workload.underused": "usage", "workload.busy": "usage", "workload.warned": "rebalance", "workload.kept": "chatops",
+	"workload.idle": "usage", "workload.underused": "usage", "workload.busy": "usage", "workload.warned": "rebalance", "reservation.expiring": "rebalance", "reservation.idle": "rebalance", "change.refused": "rebalance", "workload.kept": "chatops",
 	"instance.found": "census", "instance.lost": "census", "budget.warned": "ledger", "budget.exhausted": "ledger",
 }
 

@@ -48,7 +48,7 @@ func TestATrialMeasuresOneMachineAndEndsIt(t *testing.T) {
 	}
 	out, code := trial(t, bin, "--state", filepath.Join(dir, "s3"), "--budget", "20", "--cloud", cloud.URL(), "--work", "8m", "--limit", "3h", "fake=on_demand")
 	for _, row := range []string{
-		`booted in +[0-9.]+m?s`, `device 0 .* [0-9.]+ TFLOPS measured`, `proof +verified in`, `to the bucket +4\.7 MB in .* MB/s`, `restored in +[0-9.]+m?s`,
+		`booted in +[0-9hm.]+s`, `device 0 .* [0-9.]+ TFLOPS measured`, `proof +verified in`, `to the bucket +4\.7 MB in .* MB/s`, `restored in +[0-9hm.]+s`,
 		`round trip +[0-9.]+(µs|ms|s)`, `cost +[0-9.]+ USD: .* at 3\.0600 USD/h`, `outcome +finished`,
 	} {
 		if !regexp.MustCompile(row).MatchString(out) {

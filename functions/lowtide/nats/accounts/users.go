@@ -31,7 +31,7 @@ var says = map[string][]events.Kind{
 	"notices":   {"notice.received", "instance.interrupted", "instance.at_risk"},
 	"intake":    {"workload.submitted", "workload.refused"}, // what rules ask for and cannot be read
 	"verify":    {"instance.verified", "instance.rejected"},
-	"rebalance": {"workload.accepted", "workload.refused", "plan.proposed", "plan.made", "order.given", "approval.refused", "workload.warned", "reservation.expiring", "reservation.idle"},
+	"rebalance": {"workload.accepted", "workload.refused", "plan.proposed", "plan.made", "order.given", "approval.refused", "workload.warned", "change.refused", "reservation.expiring", "reservation.idle"},
 	"provision": {"instance.launched", "instance.ended", "plan.failed"},
 	"census":    {"instance.found", "instance.lost", "instance.ended", "policy.set"}, // a halt, when machines of ours are nobody's
 	"ledger":    {"budget.warned", "budget.exhausted"},
