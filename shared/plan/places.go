@@ -184,5 +184,8 @@ func climates(offers []fleet.Offer, past map[string]*fleet.PoolPast) map[string]
 // expected is what so much work costs in a pool by its useful hours alone, the measure where there is no deadline.
 // A machine that is there already has but warm of its first start ahead.
 func (x place) expected(work, delay, warm time.Duration) float64 {
+	if work <= 0 { // all that is left is to start once more and say so; without work no life is worth anything
+		return x.zone.Price * warm.Hours()
+	}
 	return x.zone.Useful(work.Seconds(), delay.Seconds())*work.Hours() - x.zone.Price*(delay-warm).Hours()
 }

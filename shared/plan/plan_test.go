@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -342,3 +343,18 @@ func TestOneLaunchAtATimeAsksAPoolThatRefused(t *testing.T) {
 }
 
 var pooled = pool.Solving{Tables: pool.NewTables(64 << 20)}
+
+func TestWhereNoWorkIsLeftTheSumsAreStillNumbers(t *testing.T) {
+	d := newDesk() // the job made all of its steps, and failed before it could say that it was done
+	d.job.Spec.Deadline = time.Time{}
+	d.job.Saved, d.job.Step, d.job.Epoch = fleet.Manifest{ID: "s", Epoch: 1, Step: 1000}, 1000, 1
+	got := d.decide()
+	if strings.Contains(got.Reason, "NaN") || got.Plan.Action != fleet.Launch {
+		t.Errorf("decided %q with %+v, want a last start for a sum of money", got.Reason, got.Plan.Action)
+	}
+	for _, o := range got.Options {
+		if usd, known := o.Expected.Get(); known && math.IsNaN(usd) {
+			t.Errorf("%s is expected to cost %v", o.What, usd)
+		}
+	}
+}
