@@ -2,13 +2,18 @@ package agent
 
 import (
 	"cmp"
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 )
 
 // box is how a command of the workload is started: in a container where it wants an image and the machine has an engine,
@@ -20,6 +25,7 @@ type box struct {
 	name   string   // of the container
 	mounts []string // directories, at the same place inside
 	env    []string // names; the engine takes the values from its own environment, so that none is among its arguments
+	hidden []string // of them, those of secrets
 	dir    string
 }
 
@@ -44,6 +50,7 @@ func (p *Processes) boxed(c Command, name string, mounts, own []string) box {
 		b.mounts = append(b.mounts, c.Dir)
 	}
 	b.env = append(slices.Sorted(maps.Keys(c.Env)), slices.Sorted(maps.Keys(c.Secrets))...)
+	b.hidden = slices.Sorted(maps.Keys(c.Secrets))
 	b.env = append(b.env, own...)
 	if c.Data != "" {
 		b.env = append(b.env, "LOWTIDE_DATA")
@@ -68,15 +75,34 @@ func (p *Processes) killBoxes() {
 	}
 }
 
+// knock sends the save signal to a job in a container: the number that it gave in LISTENING is one of its own inside, and
+// the engine knows it. It is not waited for; the deadline's file stands in any case.
+func (p *Processes) knock(epoch uint64) {
+	engine, err := os.ReadFile(filepath.Join(p.dir, engineFile))
+	var who struct{ PID int }
+	if err != nil || readMarker(p.ckpt(epoch), "LISTENING", &who) != nil || who.PID <= 0 {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	cmd := exec.CommandContext(ctx, string(engine), "exec", p.container("run"), "sh", "-c", `kill -USR1 "$0"`, strconv.Itoa(who.PID))
+	go func() {
+		defer cancel()
+		_ = cmd.Run() // a container that is gone has no job to ask
+	}()
+}
+
 // engineFile names the engine that was used, for whoever ends what it runs.
 const engineFile = "engine"
 
-// noted writes the engine down before it is used.
+// boxesFile holds what the names of this machine's containers begin with, for whoever ends the machine from outside.
+const boxesFile = "boxes"
+
+// noted writes the engine and the names down before they are used.
 func (p *Processes) noted(b box) error {
 	if !b.container() {
 		return nil
 	}
-	return writeFile(filepath.Join(p.dir, engineFile), []byte(b.engine))
+	return errors.Join(writeFile(filepath.Join(p.dir, engineFile), []byte(b.engine)), writeFile(filepath.Join(p.dir, boxesFile), []byte(p.container(""))))
 }
 
 // container says that there is an engine, and use of it.
@@ -114,18 +140,28 @@ func (b box) command(argv []string, image string) []string {
 	return append([]string{"sh", "-c", `"$0" rm -f "$1" >/dev/null 2>&1; shift; exec "$@"`, b.engine, b.name}, b.run(cmp.Or(image, b.image), false, argv)...)
 }
 
-// setup is the command that runs a setup. What it changes in its container is kept as an image, from which the run starts.
+// setup is the command that runs a setup. What it changes in its container is kept as an image, from which the run starts;
+// an image keeps its container's environment, so secrets are emptied there. nerdctl cannot do that: its setups get none.
 func (b box) setup(argv []string, as string) []string {
 	if !b.container() {
 		return b.command(argv, "")
 	}
-	const script = `engine=$0 name=$1 as=$2; shift 2
+	const script = `engine=$0 name=$1 as=$2 hide=$3; shift 3
 "$engine" rm -f "$name" >/dev/null 2>&1
 "$@"; status=$?
-if [ $status -eq 0 ]; then "$engine" commit "$name" "$as" >/dev/null; status=$?; fi
+if [ $status -eq 0 ]; then
+	set --
+	for v in $hide; do set -- "$@" --change "ENV $v="; done
+	"$engine" commit "$@" "$name" "$as" >/dev/null; status=$?
+fi
 "$engine" rm -f "$name" >/dev/null 2>&1
 exit $status`
-	return append([]string{"sh", "-c", script, b.engine, b.name, as}, b.run(b.image, true, argv)...)
+	hide := strings.Join(b.hidden, " ")
+	if filepath.Base(b.engine) == "nerdctl" {
+		b.env = slices.DeleteFunc(slices.Clone(b.env), func(name string) bool { return slices.Contains(b.hidden, name) })
+		hide = ""
+	}
+	return append([]string{"sh", "-c", script, b.engine, b.name, as, hide}, b.run(b.image, true, argv)...)
 }
 
 // kill ends a container whose engine's own process is gone or does not pass the end on.

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"lowtide/events"
 	"lowtide/functions/agent"
@@ -19,6 +20,7 @@ import (
 const engine = `#!/bin/sh
 verb=$1; shift
 echo "$verb $*" >>"$ENGINE_LOG"
+if [ "$verb" = exec ]; then shift; exec "$@"; fi
 [ "$verb" = run ] || exit 0
 pass="PATH=$PATH"
 while :; do
@@ -80,13 +82,52 @@ func TestWhereThereIsAnEngineSetupCheckAndRunAreInTheImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := string(b)
-	for _, want := range []string{"commit lowtide-", "--volume " + filepath.Join(r.dir, "ckpt", "1") + ":", "--env TOKEN ", "--workdir " + filepath.Join(r.dir, "code", kit.Code)} {
+	for _, want := range []string{"commit --change ENV TOKEN= lowtide-", "--volume " + filepath.Join(r.dir, "ckpt", "1") + ":", "--env TOKEN ", "--workdir " + filepath.Join(r.dir, "code", kit.Code)} {
 		if !strings.Contains(said, want) {
 			t.Errorf("the engine was not asked %q:\n%s", want, said)
 		}
 	}
 	if strings.Contains(said, "correct-horse") {
 		t.Errorf("the secret is among the engine's arguments:\n%s", said)
+	}
+}
+
+// The stand-in's processes have the machine's own numbers; a group of its own keeps the holder from knowing the job's, as a
+// container does.
+func TestAJobInAContainerIsAskedToSaveThroughTheEngine(t *testing.T) {
+	setsid, err := exec.LookPath("setsid")
+	if err != nil {
+		t.Skip("no setsid here")
+	}
+	dir := t.TempDir()
+	log := filepath.Join(dir, "engine.log")
+	if err := os.WriteFile(filepath.Join(dir, "podman"), []byte(engine), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
+	t.Setenv("ENGINE_LOG", log)
+	r := newReal(t, "m1", openStore(t))
+	until(r, some[events.InstanceReady])
+	const job = `trap 'echo asked >"$LOWTIDE_CKPT_DIR/RESULT"; exit 0' USR1
+echo "{\"pid\": $$}" >"$LOWTIDE_CKPT_DIR/LISTENING"
+for i in 1 2 3 4 5 6 7 8 9 10; do sleep 1 & wait $!; done`
+	r.order(own(1, 1, fleet.Kit{Image: "example.org/train:1"}, setsid, "--wait", "sh", "-c", job))
+	until(r, func(f events.MachineHeard) bool { return f.Run.Phase == fleet.Running })
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) { // another process: nothing tells of its file
+		if _, err := os.Stat(filepath.Join(r.dir, "ckpt", "1", "LISTENING")); err == nil {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatal("the job does not listen")
+		}
+	}
+	stop := own(2, 1, fleet.Kit{Image: "example.org/train:1"}, setsid, "--wait", "sh", "-c", job)
+	stop.Save, stop.Stop = &fleet.Save{ID: "s1"}, true
+	r.order(stop)
+	until(r, some[events.WorkloadStopped])
+	if b, err := os.ReadFile(filepath.Join(r.dir, "ckpt", "1", "RESULT")); string(b) != "asked\n" {
+		said, _ := os.ReadFile(log)
+		t.Errorf("the job was not asked (%v); the engine was:\n%s", err, said)
 	}
 }
 

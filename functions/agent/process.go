@@ -193,6 +193,9 @@ func (p *Processes) Save(_ context.Context, by time.Time) error {
 		return err
 	}
 	err = s.Signal(saveSignal)
+	if errors.Is(err, holder.ErrNotListening) {
+		p.knock(uint64(s.Epoch))
+	}
 	if errors.Is(err, holder.ErrNotListening) || errors.Is(err, holder.ErrNotRunning) {
 		return nil // the deadline stands; it is signalled when it listens
 	}

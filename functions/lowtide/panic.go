@@ -88,9 +88,13 @@ func living(f *fleet.Fleet) (all []string) {
 	return all
 }
 
-// endAll ends all that carries our installation's label, and waits until the cloud lists none of it.
+// endAll ends all that carries our installation's label, and waits until the cloud has listed none of it for as long as a
+// machine that was just bought may be missing from its list.
 func endAll(ctx context.Context, out io.Writer, cloud provider.Provider, install string, wait time.Duration) error {
-	for deadline := time.Now().Add(wait); ctx.Err() == nil; time.Sleep(300 * time.Millisecond) {
+	deadline, late := time.Now().Add(wait), cloud.Traits().ListingDelay
+	var empty time.Time // since when each whole list held nothing of ours
+	for ; ctx.Err() == nil; time.Sleep(300 * time.Millisecond) {
+		asked := time.Now()
 		all, err := cloud.List(ctx)
 		left := 0
 		for _, m := range all {
@@ -108,13 +112,25 @@ func endAll(ctx context.Context, out io.Writer, cloud provider.Provider, install
 			fmt.Fprintf(out, "%s (%s) is told to end\n", m.Labels.Machine, m.ID)
 		}
 		switch {
-		case err == nil && left == 0:
+		case err != nil || left > 0:
+			empty = time.Time{}
+		case empty.IsZero():
+			empty = asked
+			if late > 0 {
+				fmt.Fprintf(out, "nothing of ours is listed; looking on for %s, which a purchase may take to be listed\n", late)
+			}
+		}
+		switch {
+		case !empty.IsZero() && asked.Sub(empty) >= late:
 			fmt.Fprintln(out, "no machine of ours runs")
 			return nil
-		case time.Now().After(deadline) && err != nil:
+		case time.Now().Before(deadline):
+		case err != nil:
 			return nobody(err)
-		case time.Now().After(deadline):
-			return failed("%d machines still run after %s", left, wait)
+		case left > 0:
+			return failed("%s still run after %s", counted(left, "machine", "machines"), wait)
+		default:
+			return failed("no machine of ours is listed, but one that was just bought may not be yet (%s): do the same again", late)
 		}
 	}
 	return ctx.Err()

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -214,6 +216,9 @@ func (f trialFlags) plan(ctx context.Context, out io.Writer, wants []wish, p *pl
 		usd, _ := o.PerHour()
 		most := usd * (f.limit + trialEnding).Hours()
 		fmt.Fprintf(out, "%-12s %s at %.4f USD/h: %.2f USD at most, for %s and %s to end\n", w.cloud, o, usd, most, f.limit, trialEnding)
+		if t := a.Traits(); !t.OffEnds && !t.HardEnd {
+			fmt.Fprintf(out, "%-12s   if this command dies it may bill on after its machine has switched itself off: lowtide panic --clouds %s ends it\n", w.cloud, w.cloud)
+		}
 		all[w.cloud], sum = &tried{offer: o}, sum+most
 		a.Provider = provider.Cap(only{a.Provider, o.Pool()}, provider.Caps{Machines: 1, Launches: 3}, p.clock.Now)
 	}
@@ -373,15 +378,24 @@ func learn(all map[string]*tried, h heard) {
 	}
 }
 
-// close ends every machine of the trial at the clouds themselves, whatever the functions had still to do.
-func (f trialFlags) close(out io.Writer, accounts []account, install string) (errs error) {
-	ctx, cancel := context.WithTimeout(context.Background(), f.wait+time.Minute)
-	defer cancel()
-	for _, a := range accounts {
-		fmt.Fprintf(out, "%s: ", a.Traits().Cloud)
-		errs = cmp.Or(errs, endAll(ctx, out, a.Provider, install, f.wait))
+// close ends every machine of the trial at the clouds themselves, all at once, whatever the functions had still to do.
+func (f trialFlags) close(out io.Writer, accounts []account, install string) error {
+	said, errs := make([]bytes.Buffer, len(accounts)), make([]error, len(accounts))
+	var all sync.WaitGroup
+	for i, a := range accounts {
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), f.wait+time.Minute)
+			defer cancel()
+			errs[i] = endAll(ctx, &said[i], a.Provider, install, f.wait)
+		})
 	}
-	return errs
+	all.Wait()
+	for i, a := range accounts {
+		for line := range strings.Lines(said[i].String()) {
+			fmt.Fprintf(out, "%s: %s", a.Traits().Cloud, line)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // report is the table and the bill.

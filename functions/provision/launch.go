@@ -74,7 +74,7 @@ func (p *provisioner) begin(ctx context.Context, s saying, key string) ([]events
 }
 
 // purchase is what is about to be bought, and what it can cost at most.
-func purchase(p fleet.Plan, o fleet.Offer) string {
+func purchase(p fleet.Plan, o fleet.Offer, t provider.Traits) string {
 	hourly := "an unknown price"
 	if m, known := o.Hourly.Get(); known {
 		hourly = m.String() + " an hour"
@@ -82,6 +82,9 @@ func purchase(p fleet.Plan, o fleet.Offer) string {
 	end := "with no hard end"
 	if !p.HardEnd.IsZero() {
 		end = "until its hard end at " + p.HardEnd.UTC().Format(time.RFC3339)
+	}
+	if !t.OffEnds && !t.HardEnd {
+		end += "; " + t.Cloud + " may bill a machine that has switched itself off until lowtide, or a person, ends it"
 	}
 	return fmt.Sprintf("buys %s for %s as %s: %s, at worst %s %s", o, p.Workload, p.Machine, hourly, p.Score.Worst, end)
 }
@@ -171,7 +174,7 @@ func (p *provisioner) buy(ctx context.Context, s saying, h *held, seen *listing)
 			seen.stale()
 		}
 		if p.opts.Say != nil && !repeat {
-			p.opts.Say(purchase(s.Plan, offer))
+			p.opts.Say(purchase(s.Plan, offer, p.traits))
 		}
 		m, repeat, err := p.ask(ctx, s, h, offer, repeat)
 		if err == nil {
@@ -181,7 +184,7 @@ func (p *provisioner) buy(ctx context.Context, s saying, h *held, seen *listing)
 			return outcome(h), nil
 		}
 		switch {
-		case errors.Is(err, provider.ErrThrottled), errors.Is(err, provider.ErrUnavailable):
+		case passing(err):
 			if !repeat { // nothing happened, also not by a call before
 				h.Called = time.Time{}
 				if e := p.save(ctx, h); e != nil {
@@ -230,8 +233,12 @@ func token(l provider.Labels, o fleet.Offer) string {
 	return "lt-" + hex.EncodeToString(h.Sum(nil)[:20])
 }
 
-// refusal says that nothing was bought and nothing will be by asking for the same again: the next offer may be tried.
+// refusal says that nothing was bought and nothing will be by asking for the same again: the next offer may be tried. An
+// outcome that is not known is none, whatever else its error holds: the refusal may be a later question's.
 func refusal(err error) bool {
+	if errors.Is(err, provider.ErrUnknown) {
+		return false
+	}
 	for _, e := range []error{
 		provider.ErrNoCapacity, provider.ErrQuota, provider.ErrDenied, provider.ErrInvalid, provider.ErrRefusedHere,
 	} {
@@ -244,7 +251,12 @@ func refusal(err error) bool {
 
 // unknown says that a call may have taken effect. An error outside the closed list is treated so.
 func unknown(err error) bool {
-	return !refusal(err) && !errors.Is(err, provider.ErrThrottled) && !errors.Is(err, provider.ErrUnavailable)
+	return errors.Is(err, provider.ErrUnknown) || !refusal(err) && !passing(err)
+}
+
+// passing says that the call had no effect, and may be made again.
+func passing(err error) bool {
+	return !errors.Is(err, provider.ErrUnknown) && (errors.Is(err, provider.ErrThrottled) || errors.Is(err, provider.ErrUnavailable))
 }
 
 // bought records a machine as it was read back.

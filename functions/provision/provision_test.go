@@ -172,9 +172,10 @@ func TestALaunchTakesTheNextOfferOnlyAfterARefusal(t *testing.T) {
 func TestWhatAPurchaseCanCostAtMostIsSaidBeforeIt(t *testing.T) {
 	b := newBench(t, fake.Config{})
 	var lines []string
+	before := 0
 	b.opts.Say = func(line string) {
-		if n := len(b.cloud.Bill()); n != 0 {
-			t.Errorf("said after %d machines were bought", n)
+		if n := len(b.cloud.Bill()); n != before {
+			t.Errorf("said after %d machines were bought, want %d", n, before)
 		}
 		lines = append(lines, line)
 	}
@@ -184,6 +185,20 @@ func TestWhatAPurchaseCanCostAtMostIsSaidBeforeIt(t *testing.T) {
 	if len(lines) != 1 || !strings.Contains(lines[0], "3.0600 USD an hour, at worst 73.44 USD until its hard end at "+p.HardEnd.UTC().Format(time.RFC3339)) {
 		t.Errorf("said %q", lines)
 	}
+	lines, before = nil, 1
+	b.via = bills{b.cloud} // a cloud that goes on billing what is off
+	b.carry(b.launchPlan("p2", b.offers(fleet.OnDemand)[0]))
+	if len(lines) != 1 || !strings.Contains(lines[0], "may bill a machine that has switched itself off") {
+		t.Errorf("said %q", lines)
+	}
+}
+
+type bills struct{ provider.Provider }
+
+func (b bills) Traits() provider.Traits {
+	t := b.Provider.Traits()
+	t.OffEnds, t.HardEnd = false, false
+	return t
 }
 
 func TestRefusedEverywhereIsOneFailureWithEachPool(t *testing.T) {
@@ -636,6 +651,7 @@ type strict struct {
 	provider.Provider
 	delay   time.Duration
 	invalid bool // a repeated token is invalid
+	blind   bool // the second call's answer is not known, and what was asked about it is denied
 	before  func()
 	calls   int
 }
@@ -653,7 +669,20 @@ func (s *strict) Launch(ctx context.Context, want provider.Request) (provider.Ma
 	if s.calls++; s.invalid && s.calls > 1 {
 		return provider.Machine{}, fmt.Errorf("strict: %w", provider.ErrInvalid)
 	}
+	if s.blind && s.calls == 2 {
+		return provider.Machine{}, fmt.Errorf("strict: %w: read what is there: %w", provider.ErrUnknown, provider.ErrDenied)
+	}
 	return s.Provider.Launch(ctx, want)
+}
+
+func TestARefusalInsideAnUnknownOutcomeIsNone(t *testing.T) {
+	b := newBench(t, fake.Config{})
+	b.via = &strict{Provider: b.cloud, blind: true}
+	b.cloud.Script("launch", fake.LostAnswer)
+	got := as[events.InstanceLaunched](t, b.carry(b.launchPlan("p1", b.offers(fleet.Spot, fleet.OnDemand)...))["p1"])
+	if len(b.cloud.Bill()) != 1 || len(got.Refused) != 0 {
+		t.Errorf("bought %d after refusals %v, want one and none", len(b.cloud.Bill()), got.Refused)
+	}
 }
 
 func TestOneListThatLacksAMachineIsNotBelieved(t *testing.T) {

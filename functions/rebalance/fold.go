@@ -379,8 +379,8 @@ func (d *Decider) ended(name, id string, at time.Time, why string) {
 			return // the purchase is still to be told; its price with it
 		}
 	}
-	if m.Doomed() && m.EndsBy.Before(at) {
-		at = later(m.EndsBy, m.Bought) // the cloud took it then; we only looked later
+	if unseen := why == "gone" || why == "not listed any more"; unseen && m.Doomed() && m.EndsBy.Before(at) {
+		at = later(m.EndsBy, m.Bought) // the cloud took it as announced, and we only looked later
 	}
 	m.Phase, m.Gone = fleet.Ended, at
 	m.Cause = cmp.Or(m.Cause, why)

@@ -55,10 +55,10 @@ func (d *Decider) rejected(e events.InstanceRejected) {
 }
 
 // disliked counts what the workload's own check has rejected as it counts runs that fail: a check that no machine passes must
-// not buy machines for ever.
+// not buy machines for ever. One that has run passed its check somewhere: those pools are to be avoided, not the workload.
 func (d *Decider) disliked(m *fleet.Instance) {
 	w := d.state.Workloads[m.Workload]
-	if w == nil || w.Phase.Final() || !strings.HasPrefix(m.Cause, events.CauseFramework) {
+	if w == nil || w.Phase.Final() || w.Epoch > 0 || !strings.HasPrefix(m.Cause, events.CauseFramework) {
 		return
 	}
 	if w.Fails++; w.Fails >= maxFails {

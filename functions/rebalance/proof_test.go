@@ -168,3 +168,24 @@ func TestACheckThatNoMachinePassesEndsTheWorkloadAndNotTheMoney(t *testing.T) {
 		t.Errorf("got %s: %s", a.Phase, a.Why)
 	}
 }
+
+func TestAWorkloadThatRunsIsNotEndedByWhatItsCheckRejectsElsewhere(t *testing.T) {
+	w, first := running(t)
+	said := w.hear(time.Minute, events.InstanceInterrupted{Machine: first, EndsBy: w.now.Add(90 * time.Minute), Action: "terminate", Noticed: "metadata"})
+	for range 4 {
+		p := one[events.PlanMade](t, slices.DeleteFunc(said, func(e events.Event) bool {
+			made, is := e.Data.(events.PlanMade)
+			return is && (made.Plan.Action == fleet.End || made.Attempt > 1)
+		}))
+		w.buy(p)
+		o := one[events.OrderGiven](t, slices.DeleteFunc(w.hear(time.Second, events.InstanceReady{Machine: p.Plan.Machine}), func(e events.Event) bool {
+			o, is := e.Data.(events.OrderGiven)
+			return is && o.Machine == first
+		}))
+		w.hear(time.Second, events.InstanceRejected{Machine: p.Plan.Machine, Nonce: o.Order.Benchmark.Nonce, Cause: events.CauseFramework + ": no CUDA"})
+		said = w.hear(16*time.Minute, events.MachineHeard{Machine: first, Workload: "a", Run: fleet.Run{Epoch: 1, Phase: fleet.Running, Step: 5}}, events.PriceChanged{Cloud: "fake", Region: "r"})
+	}
+	if a := w.fleet().Workloads["a"]; a.Phase != fleet.Accepted || a.On != first {
+		t.Errorf("got %s on %q (%s), want it to run where its check passed", a.Phase, a.On, a.Why)
+	}
+}

@@ -136,13 +136,19 @@ func (d *Decider) expire() {
 		if w := f.Workloads[m.Workload]; w != nil && w.Slot == r.ID {
 			lead = w.SaveTook + d.cfg.Margin + p.Wake // it is expected to be done by then
 		}
-		if !f.Now.Before(r.Until.Add(-lead)) {
-			d.doom(m, r.Until, "its reservation "+r.ID+" ends")
+		until := r.Until
+		if !m.HardEnd.IsZero() && m.HardEnd.Before(until) { // bought before the reservation was extended
+			until = m.HardEnd
+		}
+		until = until.Add(-d.cfg.Policy.Grace) // the agent keeps that for a last save, and stops the run then
+		if !f.Now.Before(until.Add(-lead)) {
+			d.doom(m, until, "its reservation "+r.ID+" ends")
 		}
 	}
 	for id, r := range f.Reserved {
 		if !r.Until.IsZero() && f.Now.Sub(r.Until) > evictAfter && f.Used(id) == 0 {
 			delete(f.Reserved, id)
+			delete(f.Watched, id)
 		}
 	}
 }

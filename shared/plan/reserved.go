@@ -87,7 +87,7 @@ func offered(f *fleet.Fleet, book *Book, p Policy, now time.Time, a *Assignment)
 		}
 		left := endless
 		if !r.Until.IsZero() {
-			left = r.Until.Sub(now)
+			left = r.Until.Add(-p.Grace).Sub(now) // the grace is the agent's, for a last save: it stops the run before its hard end
 		}
 		open, room = append(open, paid{r, o, o.Speed.Or(1), left}), append(room, n)
 	}
@@ -179,7 +179,15 @@ func weigh(f *fleet.Fleet, book *Book, by Oracle, p Policy, w *fleet.Workload, o
 			continue
 		}
 		here := x.r.ID == t.holds
+		if here && !held.HardEnd.IsZero() { // bought before the reservation was extended
+			bound := *x
+			bound.left = min(x.left, held.HardEnd.Add(-p.Grace).Sub(now))
+			x = &bound
+		}
 		t.gain[j] = s.worth(p, m, x, here, alt, hourly, t)
+		if here && t.gain[j] > 0 && s.promised && t.slack < t.moves+p.Wake {
+			t.gain[j] += keeps // to leave would break its own promise, whatever the other gains
+		}
 		if here && t.gain[j] > 0 && (held.ReadyAt.IsZero() || now.Sub(held.ReadyAt) < p.MinStay || now.Before(w.Keep) || w.Spec.Autonomy != fleet.Act) {
 			t.gain[j] += settles
 		}
@@ -280,7 +288,8 @@ func hurried(takers []*taker, p Policy) (leave []string) {
 		}
 		for _, x := range takers {
 			goes := x.runs && x.holds == t.gets.r.ID && (x.gets == nil || x.gets.r.ID != x.holds)
-			if goes && t.slack < x.moves+p.Wake && !slices.Contains(leave, x.w.Spec.Name) {
+			may := x.w.Spec.Autonomy == fleet.Act && x.slack >= x.moves+p.Wake // and still keeps what it was promised
+			if goes && may && t.slack < x.moves+p.Wake && !slices.Contains(leave, x.w.Spec.Name) {
 				leave = append(leave, x.w.Spec.Name)
 				break
 			}
@@ -307,7 +316,7 @@ func (s situation) reserved(f *fleet.Fleet, book *Book, by Oracle, p Policy, m a
 		v.why = "on " + r.ID + ", which is paid for"
 		return v, nil, true
 	}
-	if !free(f, s.w, r) {
+	if !free(f, s.w, r, p, s.now) {
 		forced := s.promised && m.hours(s.leftSafe)+s.startMax > s.until-p.Wake
 		v.why = "waits for its place on " + r.ID + ", which another leaves"
 		if s.act == nil {
@@ -330,24 +339,24 @@ func (s situation) reserved(f *fleet.Fleet, book *Book, by Oracle, p Policy, m a
 }
 
 // free says that a machine of a reservation is left for a workload, others before it served.
-func free(f *fleet.Fleet, w *fleet.Workload, r *fleet.Reservation) bool {
+func free(f *fleet.Fleet, w *fleet.Workload, r *fleet.Reservation, p Policy, now time.Time) bool {
 	left := r.Count - f.Used(r.ID)
 	if left <= 0 {
 		return false
 	}
 	before := 0
 	for name, x := range f.Workloads {
-		if x.Slot == r.ID && x.Phase == fleet.Accepted && name < w.Spec.Name && !has(f, x, r.ID) {
+		if x.Slot == r.ID && x.Phase == fleet.Accepted && name < w.Spec.Name && !has(f, x, r.ID, p, now) {
 			before++
 		}
 	}
 	return before < left
 }
 
-// has says that a workload has a machine of a reservation, or is about to get it.
-func has(f *fleet.Fleet, w *fleet.Workload, reservation string) bool {
+// has says that a workload has a machine of a reservation that can be counted on, or is about to get it.
+func has(f *fleet.Fleet, w *fleet.Workload, reservation string, p Policy, now time.Time) bool {
 	for _, name := range []string{w.On, w.Next} {
-		if m := f.Machines[name]; m != nil && m.Phase != fleet.Ended && m.Offer.Reservation == reservation {
+		if m := f.Machines[name]; counted(f, m, p, now) && m.Offer.Reservation == reservation {
 			return true
 		}
 	}

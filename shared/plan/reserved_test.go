@@ -124,6 +124,22 @@ func TestWhoGetsThePaidMachine(t *testing.T) {
 			d.holds(b, d.of(d.f.Reserved["cr"]), time.Hour)
 			d.job.Spec = d.due(4*time.Hour + 25*time.Minute + 14*time.Minute)
 		}, map[string]string{"a": "cr"}, []string{"b"}},
+		"nor if whoever holds it has a promise that it could not keep then": {func(d *desk) {
+			b := d.with("b", time.Hour, 100*time.Minute)
+			d.holds(b, d.of(d.f.Reserved["cr"]), time.Hour)
+			d.job.Spec = d.due(4*time.Hour + 25*time.Minute + 14*time.Minute)
+		}, map[string]string{"b": "cr"}, nil},
+		"nor if a person must approve of that": {func(d *desk) {
+			b := d.with("b", time.Hour, 0)
+			b.Spec.Autonomy = fleet.Suggest
+			d.holds(b, d.of(d.f.Reserved["cr"]), time.Hour)
+			d.job.Spec = d.due(4*time.Hour + 25*time.Minute + 14*time.Minute)
+		}, map[string]string{"b": "cr"}, nil},
+		"a machine bought before it was extended ends when it was bought to": {func(d *desk) {
+			d.f.Reserved["cr"].Until = d.now.Add(300 * time.Hour)
+			m := d.holds(d.job, d.of(d.f.Reserved["cr"]), time.Hour)
+			m.HardEnd = d.now.Add(20 * time.Minute)
+		}, map[string]string{}, nil},
 		"a slow one is not given to who would be late on it": {func(d *desk) {
 			slow := offer("z9", fleet.OnDemand, 1)
 			slow.Type, slow.Speed = "slow", fleet.Known(0.2)

@@ -39,6 +39,7 @@ type Traits struct {
 	Notice       time.Duration // promised before an interruption; 0 is none
 	Marketplace  bool          // strangers' machines
 	HardEnd      bool          // the cloud itself can end a machine at a set time
+	OffEnds      bool          // a machine that switches itself off bills no more; false also where that is not known
 	Dry          bool          // nothing is bought: every fact that follows says so (wrapper Dry)
 }
 
@@ -113,13 +114,13 @@ func Word(err error) string {
 		err  error
 		word string
 	}{
+		{ErrUnknown, "unknown_outcome"}, // first: it may hold what a later question was answered
 		{ErrNoCapacity, "no_capacity"},
 		{ErrQuota, "quota"},
 		{ErrThrottled, "throttled"},
 		{ErrUnavailable, "unavailable"},
 		{ErrDenied, "denied"},
 		{ErrInvalid, "invalid"},
-		{ErrUnknown, "unknown_outcome"},
 		{ErrNotFound, "not_found"},
 		{ErrRefusedHere, "refused_here"},
 	} {

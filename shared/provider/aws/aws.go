@@ -91,7 +91,7 @@ func New(s Settings) *AWS {
 
 // Traits implements provider.Provider.
 func (a *AWS) Traits() provider.Traits {
-	return provider.Traits{Cloud: Cloud, Account: a.s.Account, Tokens: true, ListingDelay: time.Minute, Notice: notice}
+	return provider.Traits{Cloud: Cloud, Account: a.s.Account, Tokens: true, ListingDelay: time.Minute, Notice: notice, OffEnds: true}
 }
 
 // Offers implements provider.Provider. A region that fails fails all: half a market is worse than yesterday's.
@@ -195,6 +195,8 @@ func (a *AWS) purchase(r *region, want provider.Request, image, script string, d
 	switch subnet := cmp.Or(a.s.Subnets[o.Zone], a.s.Subnets[name]); {
 	case subnet != "":
 		v.Set("SubnetId", subnet)
+	case name == "" && o.Zone == "":
+		return nil, fmt.Errorf("%w: a capacity reservation is of one zone; name it in the reservation's file", provider.ErrInvalid)
 	case name == "":
 		return nil, fmt.Errorf("%w: no zone %q in %s for this account", provider.ErrInvalid, o.Zone, o.Region)
 	default:

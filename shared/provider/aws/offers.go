@@ -35,7 +35,11 @@ type region struct {
 
 func (r *region) id(name string) string { return r.zones[name] }
 
+// name is a zone's name in this account, by its id, or by that name: people write what their console shows.
 func (r *region) name(id string) string {
+	if r.zones[id] != "" {
+		return id
+	}
 	for name, i := range r.zones {
 		if i == id {
 			return name

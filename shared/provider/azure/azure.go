@@ -306,17 +306,24 @@ func (a *Azure) end(ctx context.Context, id string) error {
 		group, name = a.s.Group, id
 	}
 	v, err := a.wire.machine(ctx, group, name)
+	if errors.Is(err, provider.ErrNotFound) && !other { // of our own group, by a name that only we give
+		a.sweep(ctx, group, name)
+	}
 	if err != nil {
 		return err
 	}
 	if err := a.wire.remove(ctx, group, "Microsoft.Compute/virtualMachines/"+name, computeVersion); err != nil {
 		return err
 	}
-	if provider.FromTags(v.Tags) == (provider.Labels{}) {
-		return nil
+	if provider.FromTags(v.Tags) != (provider.Labels{}) {
+		a.sweep(ctx, group, name)
 	}
-	// They go with the machine. While it is being deleted they are in use, which is no error; what stayed of a failed
-	// create is deleted here.
+	return nil
+}
+
+// sweep deletes what goes with a machine. While that is being deleted they are in use, which is no error; what stayed of a
+// failed create, or of a machine that the vendor took, is deleted here.
+func (a *Azure) sweep(ctx context.Context, group, name string) {
 	for _, left := range []struct{ path, version string }{
 		{"Microsoft.Network/networkInterfaces/" + name + "-nic", networkVersion},
 		{"Microsoft.Network/publicIPAddresses/" + name + "-ip", networkVersion},
@@ -324,5 +331,4 @@ func (a *Azure) end(ctx context.Context, id string) error {
 	} {
 		_ = a.wire.remove(ctx, group, left.path, left.version)
 	}
-	return nil
 }

@@ -197,7 +197,7 @@ func (c *Cloud) Close() error {
 func (c *Cloud) Traits() provider.Traits {
 	return provider.Traits{
 		Cloud: c.cfg.Cloud, Account: c.cfg.Account, Tokens: !c.cfg.NoTokens, ListingDelay: c.cfg.ListingDelay,
-		Notice: c.cfg.Notice, HardEnd: !c.cfg.NoHardEnd,
+		Notice: c.cfg.Notice, HardEnd: !c.cfg.NoHardEnd, OffEnds: true,
 	}
 }
 

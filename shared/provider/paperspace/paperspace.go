@@ -306,7 +306,7 @@ func (p *Paperspace) machine(r row) provider.Machine {
 	return m
 }
 
-// End implements provider.Provider: the machine is deleted with its disk and address, and then its startup script.
+// End implements provider.Provider: the machine is deleted with its disk and address, and before it its startup script.
 func (p *Paperspace) End(ctx context.Context, id string) error {
 	if err := p.end(ctx, id); err != nil {
 		return fmt.Errorf("paperspace: end %s: %w", id, err)
@@ -326,21 +326,18 @@ func (p *Paperspace) end(ctx context.Context, id string) error {
 		}
 		name = r.Name
 	}
-	gone := p.wire.remove(ctx, id)
-	if gone != nil && !errors.Is(gone, provider.ErrNotFound) {
-		return gone
-	}
 	if provider.FromText(name) == (provider.Labels{}) {
-		return gone
+		return p.wire.remove(ctx, id)
 	}
+	// The script first: a machine that is gone is not listed, and nobody would come back for what holds its credentials.
 	scripts, err := p.wire.scripts(ctx, name)
 	if err == nil {
 		err = p.unwrite(ctx, scripts)
 	}
-	if err != nil {
-		return fmt.Errorf("its script: %w", err)
+	if gone := p.wire.remove(ctx, id); err == nil || gone != nil && !errors.Is(gone, provider.ErrNotFound) {
+		return gone // the machine bills: it is ended whatever became of its script
 	}
-	return gone
+	return fmt.Errorf("its script: %w", err)
 }
 
 func (p *Paperspace) unwrite(ctx context.Context, scripts []string) error {

@@ -59,7 +59,10 @@ for what in run setup; do
 done
 if [ -r "$d/run/work/engine" ]; then
 	engine=$(cat "$d/run/work/engine")
-	for c in $("$engine" ps -aq --filter name=lowtide- 2>/dev/null); do "$engine" rm -f "$c" >/dev/null 2>&1; done
+	boxes=$(cat "$d/run/work/boxes" 2>/dev/null) # others on this host have their own
+	if [ -n "$boxes" ]; then
+		for what in setup run check; do "$engine" rm -f "$boxes$what" >/dev/null 2>&1; done
+	fi
 fi
 a=$(cat "$d/run/agent.pid" 2>/dev/null)
 if [ -n "$a" ] && ours "$a"; then kill -KILL "$a" 2>/dev/null; fi

@@ -85,7 +85,7 @@ func New(s Settings) *Static {
 
 // Traits implements provider.Provider.
 func (p *Static) Traits() provider.Traits {
-	return provider.Traits{Cloud: Cloud, Account: p.s.Account}
+	return provider.Traits{Cloud: Cloud, Account: p.s.Account, OffEnds: true}
 }
 
 // least is the price of what costs nothing.

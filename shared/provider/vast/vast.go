@@ -73,7 +73,7 @@ func New(s Settings) *Vast {
 
 // Traits implements provider.Provider.
 func (v *Vast) Traits() provider.Traits {
-	return provider.Traits{Cloud: Cloud, Account: v.s.Account, ListingDelay: 30 * time.Second, Marketplace: true}
+	return provider.Traits{Cloud: Cloud, Account: v.s.Account, ListingDelay: 30 * time.Second, Marketplace: true, OffEnds: true}
 }
 
 // Offers implements provider.Provider. Prices hold the disk of Settings.Disk; that of a bid is what would be bid.
