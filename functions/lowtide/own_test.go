@@ -71,7 +71,7 @@ func TestAnOwnScriptWithItsDirectoryAndSetupGoesOnOnAnotherMachine(t *testing.T)
 	l := &lasting{t: t, bin: bin, state: filepath.Join(t.TempDir(), "state"), args: []string{"--cloud", cloud.URL()}}
 	l.begin()
 	t.Cleanup(func() { l.kill() })
-	const steps = 120
+	const steps = 320 // 16 s and more
 	out := l.call("submit", example(t, "count", `"600"`, fmt.Sprintf("%q", fmt.Sprint(steps)), `"0.05"`, `"0.02"`))
 	if !strings.Contains(out, "workdir packed: files 1,") || !strings.Contains(out, "accepted") {
 		t.Errorf("submit: %s", out)
@@ -79,8 +79,8 @@ func TestAnOwnScriptWithItsDirectoryAndSetupGoesOnOnAnotherMachine(t *testing.T)
 	log := l.follow("count")
 	l.until("a checkpoint", func() bool { return l.workload("count").Saved.Step >= 20 })
 	first := l.workload("count").On
-	for _, m := range cloud.bill().Running() { // ten seconds on the wall: the last lines are to be kept on a busy host too
-		if err := cloud.Interrupt(t.Context(), m.ID, 20*time.Minute); err != nil {
+	for _, m := range cloud.bill().Running() { // six seconds on the wall: the last lines are to be kept on a busy host too
+		if err := cloud.Interrupt(t.Context(), m.ID, 12*time.Minute); err != nil {
 			t.Fatal(err)
 		}
 	}
