@@ -36,7 +36,15 @@ func Assign(f *fleet.Fleet, book *Book, by Oracle, p Policy, now time.Time) Assi
 	var gain [][]float64
 	for _, name := range fleet.Sorted(f.Workloads) {
 		w := f.Workloads[name]
-		if w.Phase != fleet.Accepted || w.Spec.Autonomy == fleet.Observe {
+		if w.Phase != fleet.Accepted {
+			continue
+		}
+		if w.Spec.Autonomy == fleet.Observe { // it is left where it is, and nobody gets its place
+			if on := f.Machines[w.On]; counted(f, on, p, now) {
+				if j := slices.IndexFunc(open, func(x paid) bool { return x.r.ID == on.Offer.Reservation }); j >= 0 {
+					a.Slots[name], room[j] = open[j].r.ID, max(room[j]-1, 0)
+				}
+			}
 			continue
 		}
 		if t := weigh(f, book, by, p, w, open, now); t != nil {
@@ -316,10 +324,16 @@ func (s situation) reserved(f *fleet.Fleet, book *Book, by Oracle, p Policy, m a
 		v.why = "on " + r.ID + ", which is paid for"
 		return v, nil, true
 	}
+	on := f.Machines[s.w.On]
+	runs := counted(f, on, p, s.now) && !on.Order.Stop
+	if runs && on.Offer.Reservation == r.ID { // it has its place back while its next machine is made ready
+		v.keep, v.why = true, "on "+r.ID+", which is paid for; what was to follow is given up"
+		return v, nil, true
+	}
 	if !free(f, s.w, r, p, s.now) {
 		forced := s.promised && m.hours(s.leftSafe)+s.startMax > s.until-p.Wake
 		v.why = "waits for its place on " + r.ID + ", which another leaves"
-		if s.act == nil {
+		if s.act == nil && !runs { // what runs goes on where it is: the other may never leave
 			v.mode, v.stay = pool.Idle, false
 		}
 		return v, nil, !forced

@@ -74,6 +74,11 @@ func TestWhoGetsThePaidMachine(t *testing.T) {
 			s.Autonomy = fleet.Observe
 			d.job.Spec = &s
 		}, map[string]string{}, nil},
+		"and keeps what it has when it is only observed from now on": {func(d *desk) {
+			b := d.with("b", time.Hour, 0)
+			d.holds(b, d.of(d.f.Reserved["cr"]), time.Hour)
+			b.Spec.Autonomy = fleet.Observe
+		}, map[string]string{"b": "cr"}, nil},
 		"what does not fit gets none": {func(d *desk) {
 			s := *d.job.Spec
 			s.GPUs = 2
@@ -308,5 +313,24 @@ func TestABudgetHoldsWhatStrangersMachinesMayFail(t *testing.T) {
 		if got := did(d.decide()); got != want {
 			t.Errorf("with %g kept: %s, want %s: %s", share, got, want, d.decided.Reason)
 		}
+	}
+}
+
+func TestWhoHasItsPlaceBackGivesUpWhatWasToFollowAndWhoWaitsForOneGoesOn(t *testing.T) {
+	d := newDesk()
+	d.f.Reserved["cr"] = paid("cr", "p3", 1, 0)
+	d.holds(d.job, d.of(d.f.Reserved["cr"]), time.Hour)
+	d.job.Next = "next"
+	d.f.Machines["next"] = &fleet.Instance{Name: "next", ID: "i-next", Workload: "a", Offer: d.offers[1], Phase: fleet.Launched, Bought: d.now, Heard: d.now}
+	if got := d.decide(); !got.Keep || got.Stop || got.Plan.Action != "" {
+		t.Errorf("back in its place: %+v, want its next machine to be given up", got)
+	}
+	d = newDesk()
+	d.f.Reserved["cr"], d.f.Reserved["other"] = paid("cr", "p3", 1, 0), paid("other", "p3", 1, 0)
+	d.holds(d.job, d.of(d.f.Reserved["cr"]), time.Hour)
+	d.holds(d.with("b", 4*time.Hour, 0), d.of(d.f.Reserved["other"]), time.Hour)
+	d.job.Slot = "other" // which b has, for as long as it likes
+	if got := d.decide(); got.Stop || got.Plan.Action != "" {
+		t.Errorf("its next place is taken: %+v, want it to go on where it runs", got)
 	}
 }
