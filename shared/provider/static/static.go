@@ -23,6 +23,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -223,8 +224,18 @@ type flat struct{ error }
 func (f *flat) Error() string { return strings.ReplaceAll(f.error.Error(), "\n", "; ") }
 func (f *flat) Unwrap() error { return f.error }
 
+// id is a machine while one purchase holds it: who takes it next holds another.
+func id(m Machine, k mark) string {
+	if tail := k.Token[max(0, len(k.Token)-8):]; token.MatchString(tail) {
+		return m.Name + "/" + tail
+	}
+	return m.Name
+}
+
+var token = regexp.MustCompile(`^[A-Za-z0-9-]+$`)
+
 func (p *Static) machine(m Machine, k mark) provider.Machine {
-	return provider.Machine{ID: m.Name, Labels: provider.FromText(k.Labels), State: provider.Running, Offer: p.offer(m), Since: k.Since}
+	return provider.Machine{ID: id(m, k), Labels: provider.FromText(k.Labels), State: provider.Running, Offer: p.offer(m), Since: k.Since}
 }
 
 // Launch implements provider.Provider: it takes the machine and starts the agent there. A plan that holds a machine already
@@ -279,13 +290,14 @@ func (p *Static) named(name string) (Machine, bool) {
 	return Machine{}, false
 }
 
-// End implements provider.Provider: the machine is given back.
+// End implements provider.Provider: the machine is given back, if it is still the one that was taken.
 func (p *Static) End(ctx context.Context, id string) error {
-	m, ok := p.named(id)
-	if !ok {
+	name, tail, _ := strings.Cut(id, "/")
+	m, ok := p.named(name)
+	if !ok || tail != "" && !token.MatchString(tail) {
 		return fmt.Errorf("static: end %s: %w", id, provider.ErrNotFound)
 	}
-	if _, err := p.s.Shell(ctx, m.Target, releasing); err != nil {
+	if _, err := p.s.Shell(ctx, m.Target, strings.ReplaceAll(ending, "@TOKEN@", tail)+releasing); err != nil {
 		return fmt.Errorf("static: end %s: %w", id, closed(err, provider.ErrUnavailable))
 	}
 	return nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -97,13 +98,26 @@ func (l *lab) shell(ctx context.Context, target, script string) (string, error) 
 	out, rerr := cmd.Output()
 	if call == "launch" && rerr == nil && strings.HasPrefix(string(out), "taken") {
 		l.mu.Lock()
-		l.bought = append(l.bought, target)
+		l.bought = append(l.bought, l.held(target))
 		l.mu.Unlock()
 	}
 	if err != nil {
 		return "", err // it was done, and the answer is lost
 	}
 	return string(out), rerr
+}
+
+// held is what a machine is called while somebody holds it: its name, and the end of the purchase's token.
+func (l *lab) held(target string) string {
+	var k struct{ Token string }
+	b, err := os.ReadFile(filepath.Join(l.dir(target), ".lowtide", "mark"))
+	if err == nil {
+		err = json.Unmarshal(b, &k)
+	}
+	if err != nil {
+		l.t.Error(err)
+	}
+	return target + "/" + k.Token[max(0, len(k.Token)-8):]
 }
 
 func (l *lab) open(n int) *static.Static {
@@ -197,7 +211,7 @@ func TestAMachineServesOneWorkloadAndItsEndLeavesNothing(t *testing.T) {
 	if _, err := p.Launch(t.Context(), want); err != nil {
 		t.Fatal(err)
 	}
-	if again, err := p.Launch(t.Context(), want); err != nil || again.ID != "rack-0" {
+	if again, err := p.Launch(t.Context(), want); err != nil || again.ID != l.held("rack-0") {
 		t.Errorf("the same plan again: %+v, %v", again, err)
 	}
 	if _, err := p.Launch(t.Context(), provider.Request{Token: "t2", Name: "m2", Offer: want.Offer, Labels: providertest.Labels("p2")}); !errors.Is(err, provider.ErrNoCapacity) {
@@ -208,7 +222,13 @@ func TestAMachineServesOneWorkloadAndItsEndLeavesNothing(t *testing.T) {
 	}
 	dir := filepath.Join(l.dir("rack-0"), ".lowtide")
 	pids := []string{pidOf(t, filepath.Join(dir, "run", "agent.pid")), pidOf(t, filepath.Join(dir, "run", "work", "run", "workload.json"))}
-	if err := p.End(t.Context(), "rack-0"); err != nil {
+	if err := p.End(t.Context(), "rack-0/another1"); err != nil { // gone already: whoever holds it now keeps it
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "mark")); err != nil {
+		t.Errorf("the end of an earlier purchase took the machine from whoever holds it: %v", err)
+	}
+	if err := p.End(t.Context(), l.held("rack-0")); err != nil {
 		t.Fatal(err)
 	}
 	for _, pid := range pids {
