@@ -171,7 +171,7 @@ func read(name string, b []byte, env func(string) (string, bool)) (f file, s sou
 	if len(b) > maxFile || !utf8.Valid(b) {
 		return f, s, Problem{File: name, Why: "too large, or not UTF-8"}
 	}
-	var missing []string
+	var missing, hidden []string
 	text := variable.ReplaceAllStringFunc(string(b), func(ref string) string {
 		key := variable.FindStringSubmatch(ref)[1]
 		v, ok := "", false
@@ -184,6 +184,7 @@ func read(name string, b []byte, env func(string) (string, bool)) (f file, s sou
 		if strings.ContainsAny(v, "\"\\\n\r'{}") {
 			missing = append(missing, key+" (it holds a quote, a brace, a backslash or a line break)")
 		}
+		hidden = append(hidden, v)
 		return v
 	})
 	if len(missing) > 0 {
@@ -195,16 +196,17 @@ func read(name string, b []byte, env func(string) (string, bool)) (f file, s sou
 		}
 	}()
 	if s.tree, err = parser.ParseBytes([]byte(text), 0); err != nil {
-		return f, s, yamlProblem(name, err)
+		return f, s, yamlProblem(name, err, hidden)
 	}
 	err = yaml.NewDecoder(strings.NewReader(text), yaml.Strict(), yaml.DisallowUnknownField()).Decode(&f)
 	if err != nil && err.Error() != "EOF" {
-		return f, s, yamlProblem(name, err)
+		return f, s, yamlProblem(name, err, hidden)
 	}
 	return f, s, nil
 }
 
-func yamlProblem(name string, err error) error {
+// yamlProblem says where a file is wrong. What came from variables is taken out: it may stand where a field belongs.
+func yamlProblem(name string, err error, hidden []string) error {
 	p := Problem{File: name, Why: "not YAML, an unknown field, or a value of another kind than belongs here"}
 	var at yaml.Error
 	if !errors.As(err, &at) {
@@ -220,6 +222,11 @@ func yamlProblem(name string, err error) error {
 		p.Why = oneLine(unknown.Message)
 	case errors.As(err, &syntax):
 		p.Why = "not YAML: " + oneLine(syntax.Message) + "; an expression with quotes goes into '…', or after | on a line of its own"
+	}
+	for _, v := range hidden {
+		if v != "" {
+			p.Why = strings.ReplaceAll(p.Why, v, "…")
+		}
 	}
 	return p
 }
