@@ -26,13 +26,11 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -70,7 +68,7 @@ type Alibaba struct {
 
 	mu      sync.Mutex
 	regions map[string]*region
-	where   map[string]string // machine id to region, as far as it was seen
+	homes   provider.Homes
 }
 
 // New makes the adapter.
@@ -82,7 +80,7 @@ func New(s Settings) *Alibaba {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	return &Alibaba{s: s, wire: newWire(s), regions: map[string]*region{}, where: map[string]string{}}
+	return &Alibaba{s: s, wire: newWire(s), regions: map[string]*region{}}
 }
 
 // notice is what ECS promises before it takes a spot machine.
@@ -96,15 +94,7 @@ func (a *Alibaba) Traits() provider.Traits {
 // Offers implements provider.Provider. A region that fails fails all: half a market is worse than yesterday's. What was
 // read before it failed is kept, so that the next call goes on there.
 func (a *Alibaba) Offers(ctx context.Context) ([]fleet.Offer, error) {
-	var out []fleet.Offer
-	for _, name := range a.s.Regions {
-		offers, err := a.offers(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("alibaba: offers in %s: %w", name, err)
-		}
-		out = append(out, offers...)
-	}
-	return out, nil
+	return provider.Across(Cloud, "offers", a.s.Regions, func(name string) ([]fleet.Offer, error) { return a.offers(ctx, name) })
 }
 
 // Launch implements provider.Provider.
@@ -214,9 +204,7 @@ func (a *Alibaba) readBack(ctx context.Context, id string, want provider.Request
 		}
 	}
 	m.Labels = want.Labels
-	a.mu.Lock()
-	a.where[id] = o.Region
-	a.mu.Unlock()
+	a.homes.Seen(id, o.Region)
 	return m
 }
 
@@ -229,17 +217,13 @@ export LOWTIDE_METADATA_TOKEN=http://100.100.100.200/latest/api/token
 
 // List implements provider.Provider: the machines of every configured region. A machine that was released is not listed.
 func (a *Alibaba) List(ctx context.Context) ([]provider.Machine, error) {
-	var out []provider.Machine
-	for _, name := range a.s.Regions {
+	return provider.Across(Cloud, "list", a.s.Regions, func(name string) (out []provider.Machine, err error) {
 		all, err := a.wire.instances(ctx, name, url.Values{"MaxResults": {"100"}})
-		if err != nil {
-			return nil, fmt.Errorf("alibaba: list in %s: %w", name, err)
-		}
 		for _, i := range all {
 			out = append(out, a.machine(a.region(name), i))
 		}
-	}
-	return out, nil
+		return out, err
+	})
 }
 
 // find is one machine; ErrNotFound if the region has none of that id.
@@ -264,7 +248,7 @@ func (a *Alibaba) find(ctx context.Context, region, id string) (none instance, e
 func (a *Alibaba) machine(r *region, i instance) provider.Machine {
 	o := fleet.Offer{Cloud: Cloud, Account: a.s.Account, Region: r.code, Zone: i.Zone, Type: i.Type, Market: i.market()}
 	a.mu.Lock()
-	a.where[i.ID] = r.code
+	a.homes.Seen(i.ID, r.code)
 	o = r.priced(o)
 	if o.Market == fleet.Spot {
 		o.Notice = notice
@@ -284,22 +268,14 @@ func (a *Alibaba) End(ctx context.Context, id string) error {
 }
 
 func (a *Alibaba) end(ctx context.Context, id string) error {
-	a.mu.Lock()
-	home := a.where[id]
-	a.mu.Unlock()
-	if home != "" {
-		return a.release(ctx, home, id)
-	}
-	for _, name := range a.s.Regions {
-		switch _, err := a.find(ctx, name, id); {
-		case errors.Is(err, provider.ErrNotFound):
-		case err != nil:
-			return err
-		default:
-			return a.release(ctx, name, id)
+	return a.homes.Visit(id, a.s.Regions, func(region string, known bool) error {
+		if !known {
+			if _, err := a.find(ctx, region, id); err != nil {
+				return err
+			}
 		}
-	}
-	return fmt.Errorf("%w in %s", provider.ErrNotFound, strings.Join(a.s.Regions, ", "))
+		return a.release(ctx, region, id)
+	})
 }
 
 func (a *Alibaba) release(ctx context.Context, region, id string) error {

@@ -25,7 +25,6 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -74,7 +73,7 @@ type AWS struct {
 
 	mu      sync.Mutex
 	regions map[string]*region
-	where   map[string]string // machine id to region, as far as it was seen
+	homes   provider.Homes
 }
 
 // New makes the adapter.
@@ -86,7 +85,7 @@ func New(s Settings) *AWS {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	return &AWS{s: s, wire: newWire(s), regions: map[string]*region{}, where: map[string]string{}}
+	return &AWS{s: s, wire: newWire(s), regions: map[string]*region{}}
 }
 
 // Traits implements provider.Provider.
@@ -96,15 +95,7 @@ func (a *AWS) Traits() provider.Traits {
 
 // Offers implements provider.Provider. A region that fails fails all: half a market is worse than yesterday's.
 func (a *AWS) Offers(ctx context.Context) ([]fleet.Offer, error) {
-	var out []fleet.Offer
-	for _, name := range a.s.Regions {
-		offers, err := a.offers(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("aws: offers in %s: %w", name, err)
-		}
-		out = append(out, offers...)
-	}
-	return out, nil
+	return provider.Across(Cloud, "offers", a.s.Regions, func(name string) ([]fleet.Offer, error) { return a.offers(ctx, name) })
 }
 
 // Launch implements provider.Provider.
@@ -249,17 +240,13 @@ export LOWTIDE_METADATA_TOKEN=http://169.254.169.254/latest/api/token
 
 // List implements provider.Provider: the machines of every configured region, also those that ended within the hour.
 func (a *AWS) List(ctx context.Context) ([]provider.Machine, error) {
-	var out []provider.Machine
-	for _, name := range a.s.Regions {
+	return provider.Across(Cloud, "list", a.s.Regions, func(name string) (out []provider.Machine, err error) {
 		r, err := a.region(ctx, name)
 		if err == nil {
 			err = a.instances(ctx, name, url.Values{"MaxResults": {"1000"}}, func(i instance) { out = append(out, a.machine(r, i)) })
 		}
-		if err != nil {
-			return nil, fmt.Errorf("aws: list in %s: %w", name, err)
-		}
-	}
-	return out, nil
+		return out, err
+	})
 }
 
 func (a *AWS) instances(ctx context.Context, region string, v url.Values, each func(instance)) error {
@@ -285,7 +272,7 @@ func (a *AWS) machine(r *region, i instance) provider.Machine {
 		o.Market = fleet.Reserved
 	}
 	a.mu.Lock()
-	a.where[i.ID] = r.code
+	a.homes.Seen(i.ID, r.code)
 	if i.Reservation == "" {
 		o = r.quoted.Price(o)
 	} else { // it costs nothing more than the reservation
@@ -310,21 +297,14 @@ func (a *AWS) End(ctx context.Context, id string) error {
 }
 
 func (a *AWS) end(ctx context.Context, id string) error {
-	a.mu.Lock()
-	known := a.where[id]
-	a.mu.Unlock()
-	regions := a.s.Regions
-	if known != "" {
-		regions = []string{known}
-	}
-	for _, name := range regions {
+	return a.homes.Visit(id, a.s.Regions, func(name string, _ bool) error {
 		var found *instance
 		err := a.instances(ctx, name, url.Values{"InstanceId.1": {id}}, func(i instance) { found = &i })
 		switch {
-		case errors.Is(err, provider.ErrNotFound), err == nil && found == nil:
-			continue
 		case err != nil:
 			return err
+		case found == nil:
+			return provider.ErrNotFound
 		}
 		if found.SpotRequest != "" {
 			err := a.wire.query(ctx, name, "CancelSpotInstanceRequests", url.Values{"SpotInstanceRequestId.1": {found.SpotRequest}}, nil)
@@ -333,6 +313,5 @@ func (a *AWS) end(ctx context.Context, id string) error {
 			}
 		}
 		return a.wire.query(ctx, name, "TerminateInstances", url.Values{"InstanceId.1": {id}}, nil)
-	}
-	return fmt.Errorf("%w in %s", provider.ErrNotFound, strings.Join(regions, ", "))
+	})
 }

@@ -164,14 +164,10 @@ type place struct {
 
 // Offers implements provider.Provider. A region that fails fails all: half a market is worse than yesterday's.
 func (a *Azure) Offers(ctx context.Context) ([]fleet.Offer, error) {
-	var out []fleet.Offer
 	kinds := map[string]kind{}
-	for _, name := range a.s.Regions {
-		offers, err := a.offers(ctx, name, kinds)
-		if err != nil {
-			return nil, fmt.Errorf("azure: offers in %s: %w", name, err)
-		}
-		out = append(out, offers...)
+	out, err := provider.Across(Cloud, "offers", a.s.Regions, func(name string) ([]fleet.Offer, error) { return a.offers(ctx, name, kinds) })
+	if err != nil {
+		return nil, err
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -72,7 +72,7 @@ type Huawei struct {
 
 	mu      sync.Mutex
 	regions map[string]*region
-	where   map[string]string // machine id to region, as far as it was seen
+	homes   provider.Homes
 }
 
 // New makes the adapter.
@@ -85,7 +85,7 @@ func New(s Settings) *Huawei {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	h := &Huawei{s: s, wire: newWire(s), regions: map[string]*region{}, where: map[string]string{}}
+	h := &Huawei{s: s, wire: newWire(s), regions: map[string]*region{}}
 	for name := range s.Projects {
 		h.regions[name] = &region{name: name, prices: map[string]list{}}
 	}
@@ -102,15 +102,7 @@ func (h *Huawei) Traits() provider.Traits {
 
 // Offers implements provider.Provider. A region that fails fails all: half a market is worse than yesterday's.
 func (h *Huawei) Offers(ctx context.Context) ([]fleet.Offer, error) {
-	var out []fleet.Offer
-	for _, name := range fleet.Sorted(h.s.Projects) {
-		offers, err := h.offers(ctx, h.regions[name])
-		if err != nil {
-			return nil, fmt.Errorf("huawei: offers in %s: %w", name, err)
-		}
-		out = append(out, offers...)
-	}
-	return out, nil
+	return provider.Across(Cloud, "offers", fleet.Sorted(h.s.Projects), func(name string) ([]fleet.Offer, error) { return h.offers(ctx, h.regions[name]) })
 }
 
 // Launch implements provider.Provider.
@@ -207,27 +199,21 @@ func (h *Huawei) readBack(ctx context.Context, id string, want provider.Request)
 		}
 	}
 	m.Labels = want.Labels
-	h.mu.Lock()
-	h.where[id] = o.Region
-	h.mu.Unlock()
+	h.homes.Seen(id, o.Region)
 	return m
 }
 
 // List implements provider.Provider: the machines of every configured region.
 func (h *Huawei) List(ctx context.Context) ([]provider.Machine, error) {
-	var out []provider.Machine
-	for _, name := range fleet.Sorted(h.s.Projects) {
+	return provider.Across(Cloud, "list", fleet.Sorted(h.s.Projects), func(name string) (out []provider.Machine, err error) {
 		all, err := h.wire.servers(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("huawei: list in %s: %w", name, err)
-		}
 		for _, s := range all {
 			if !slices.Contains(gone, s.Status) {
 				out = append(out, h.machine(name, s))
 			}
 		}
-	}
-	return out, nil
+		return out, err
+	})
 }
 
 // machine reads a server and remembers its region.
@@ -235,7 +221,7 @@ func (h *Huawei) machine(region string, s server) provider.Machine {
 	o := fleet.Offer{Cloud: Cloud, Account: h.s.Account, Region: region, Zone: s.Zone, Type: s.Flavor.ID, Market: s.market()}
 	tags := s.tags()
 	h.mu.Lock()
-	h.where[s.ID] = region
+	h.homes.Seen(s.ID, region)
 	o = h.regions[region].priced(o)
 	if o.Market == fleet.Spot {
 		o.Notice = notice
@@ -256,24 +242,14 @@ func (h *Huawei) End(ctx context.Context, id string) error {
 
 // end looks first: a deletion is a job, which takes any id.
 func (h *Huawei) end(ctx context.Context, id string) error {
-	h.mu.Lock()
-	home := h.where[id]
-	h.mu.Unlock()
-	regions := fleet.Sorted(h.s.Projects)
-	if home != "" {
-		regions = []string{home}
-	}
-	for _, region := range regions {
+	return h.homes.Visit(id, fleet.Sorted(h.s.Projects), func(region string, _ bool) error {
 		s, err := h.wire.server(ctx, region, id)
 		switch {
-		case errors.Is(err, provider.ErrNotFound):
-			continue
 		case err != nil:
 			return err
 		case slices.Contains(gone, s.Status), s.Task == "deleting":
 			return nil
 		}
 		return h.wire.remove(ctx, region, id)
-	}
-	return fmt.Errorf("%w in %s", provider.ErrNotFound, strings.Join(regions, ", "))
+	})
 }

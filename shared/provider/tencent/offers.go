@@ -2,7 +2,6 @@ package tencent
 
 import (
 	"context"
-	"fmt"
 	"strings"
 	"time"
 
@@ -56,18 +55,19 @@ type prices struct {
 // Offers implements provider.Provider. A region that fails fails all: half a market is worse than yesterday's.
 // What is sold out is listed with a stock of 0; how many there are otherwise is not told.
 func (t *Tencent) Offers(ctx context.Context) ([]fleet.Offer, error) {
-	var out []fleet.Offer
-	for _, region := range t.s.Regions {
+	out, err := provider.Across(Cloud, "offers", t.s.Regions, func(region string) (out []fleet.Offer, err error) {
 		var page struct {
 			Rows []row `json:"InstanceTypeQuotaSet"`
 		}
 		ask := query{Filters: []filter{{Name: "instance-charge-type", Values: []string{"POSTPAID_BY_HOUR", "SPOTPAID", "PREPAID"}}}}
-		if err := t.wire.call(ctx, region, "DescribeZoneInstanceConfigInfos", ask, &page); err != nil {
-			return nil, fmt.Errorf("tencent: offers in %s: %w", region, err)
-		}
+		err = t.wire.call(ctx, region, "DescribeZoneInstanceConfigInfos", ask, &page)
 		for _, r := range page.Rows {
 			out = append(out, t.offers(region, r)...)
 		}
+		return out, err
+	})
+	if err != nil {
+		return nil, err
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()

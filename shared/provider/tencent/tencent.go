@@ -63,8 +63,8 @@ type Tencent struct {
 	wire *wire
 
 	mu     sync.Mutex
-	quoted provider.Quotes   // a listing tells no price
-	where  map[string]string // machine id to region, as far as it was seen
+	quoted provider.Quotes // a listing tells no price
+	homes  provider.Homes
 }
 
 // New makes the adapter.
@@ -76,7 +76,7 @@ func New(s Settings) *Tencent {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	return &Tencent{s: s, wire: &wire{s: s, clock: provider.NewClock(s.Now)}, where: map[string]string{}}
+	return &Tencent{s: s, wire: &wire{s: s, clock: provider.NewClock(s.Now)}}
 }
 
 // notice is what is heard of CVM before it takes a spot machine.
@@ -137,9 +137,7 @@ func (t *Tencent) readBack(ctx context.Context, id string, want provider.Request
 	if err != nil || i == nil {
 		o := want.Offer
 		o.Stock = fleet.Maybe[int]{}
-		t.mu.Lock()
-		t.where[id] = o.Region
-		t.mu.Unlock()
+		t.homes.Seen(id, o.Region)
 		return provider.Machine{ID: id, Labels: want.Labels, State: provider.Pending, Offer: o, Since: t.s.Now().UTC()}, nil
 	}
 	if i.State == "LAUNCH_FAILED" {
@@ -222,17 +220,13 @@ export LOWTIDE_METADATA=http://metadata.tencentyun.com/latest/meta-data/spot/ter
 
 // List implements provider.Provider: the machines of every configured region. What has ended is not listed.
 func (t *Tencent) List(ctx context.Context) ([]provider.Machine, error) {
-	var out []provider.Machine
-	for _, region := range t.s.Regions {
+	return provider.Across(Cloud, "list", t.s.Regions, func(region string) (out []provider.Machine, err error) {
 		all, err := t.wire.instances(ctx, region)
-		if err != nil {
-			return nil, fmt.Errorf("tencent: list in %s: %w", region, err)
-		}
 		for _, i := range all {
 			out = append(out, t.machine(region, i))
 		}
-	}
-	return out, nil
+		return out, err
+	})
 }
 
 // instance asks for one machine; nil if there is none there.
@@ -254,7 +248,7 @@ func (t *Tencent) machine(region string, i instance) provider.Machine {
 		Cloud: Cloud, Account: t.s.Account, Region: region, Zone: i.Placement.Zone, Type: i.Type, Market: market(i.Charge),
 	}
 	t.mu.Lock()
-	t.where[i.ID] = region
+	t.homes.Seen(i.ID, region)
 	o = t.quoted.Price(o)
 	if o.Market == fleet.Spot {
 		o.Notice = notice
@@ -278,20 +272,13 @@ func (t *Tencent) End(ctx context.Context, id string) error {
 
 // end looks first: an end that is under way may not be asked for again, and another region's machine is not found.
 func (t *Tencent) end(ctx context.Context, id string) error {
-	t.mu.Lock()
-	known := t.where[id]
-	t.mu.Unlock()
-	regions := t.s.Regions
-	if known != "" {
-		regions = []string{known}
-	}
-	for _, region := range regions {
+	return t.homes.Visit(id, t.s.Regions, func(region string, _ bool) error {
 		i, err := t.instance(ctx, region, id)
 		switch {
 		case err != nil:
 			return err
 		case i == nil:
-			continue
+			return provider.ErrNotFound
 		}
 		if s, _ := i.state(); s == provider.Ending || s == provider.Gone {
 			return nil
@@ -301,6 +288,5 @@ func (t *Tencent) end(ctx context.Context, id string) error {
 			return err
 		}
 		return nil
-	}
-	return fmt.Errorf("%w in %s", provider.ErrNotFound, strings.Join(regions, ", "))
+	})
 }

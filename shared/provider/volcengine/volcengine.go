@@ -24,7 +24,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
@@ -71,7 +70,7 @@ type Volcengine struct {
 
 	mu      sync.Mutex
 	regions map[string]*region
-	where   map[string]string // machine id to region, as far as it was seen
+	homes   provider.Homes
 }
 
 // New makes the adapter.
@@ -84,7 +83,7 @@ func New(s Settings) *Volcengine {
 	if s.Now == nil {
 		s.Now = time.Now
 	}
-	return &Volcengine{s: s, wire: newWire(s), regions: map[string]*region{}, where: map[string]string{}}
+	return &Volcengine{s: s, wire: newWire(s), regions: map[string]*region{}}
 }
 
 // notice is what ECS promises before it takes a spot machine.
@@ -98,15 +97,7 @@ func (v *Volcengine) Traits() provider.Traits {
 // Offers implements provider.Provider. A region that fails fails all: half a market is worse than yesterday's. What was
 // read before it failed is kept for a while, so that the next call goes on there.
 func (v *Volcengine) Offers(ctx context.Context) ([]fleet.Offer, error) {
-	var out []fleet.Offer
-	for _, name := range v.s.Regions {
-		offers, err := v.offers(ctx, name)
-		if err != nil {
-			return nil, fmt.Errorf("volcengine: offers in %s: %w", name, err)
-		}
-		out = append(out, offers...)
-	}
-	return out, nil
+	return provider.Across(Cloud, "offers", v.s.Regions, func(name string) ([]fleet.Offer, error) { return v.offers(ctx, name) })
 }
 
 // Launch implements provider.Provider.
@@ -213,25 +204,19 @@ func (v *Volcengine) readBack(ctx context.Context, id string, want provider.Requ
 		}
 	}
 	m.Labels = want.Labels
-	v.mu.Lock()
-	v.where[id] = o.Region
-	v.mu.Unlock()
+	v.homes.Seen(id, o.Region)
 	return m
 }
 
 // List implements provider.Provider: the machines of every configured region.
 func (v *Volcengine) List(ctx context.Context) ([]provider.Machine, error) {
-	var out []provider.Machine
-	for _, name := range v.s.Regions {
+	return provider.Across(Cloud, "list", v.s.Regions, func(name string) (out []provider.Machine, err error) {
 		all, err := v.wire.instances(ctx, name, url.Values{"MaxResults": {"100"}})
-		if err != nil {
-			return nil, fmt.Errorf("volcengine: list in %s: %w", name, err)
-		}
 		for _, i := range all {
 			out = append(out, v.machine(name, i))
 		}
-	}
-	return out, nil
+		return out, err
+	})
 }
 
 // find is one machine; ErrNotFound if the region has none of that id.
@@ -252,7 +237,7 @@ func (v *Volcengine) find(ctx context.Context, region, id string) (none instance
 func (v *Volcengine) machine(region string, i instance) provider.Machine {
 	o := fleet.Offer{Cloud: Cloud, Account: v.s.Account, Region: region, Zone: i.Zone, Type: i.Type, Market: i.market()}
 	v.mu.Lock()
-	v.where[i.ID] = region
+	v.homes.Seen(i.ID, region)
 	o = v.regions[region].priced(o)
 	if o.Market == fleet.Spot {
 		o.Notice = notice
@@ -273,22 +258,14 @@ func (v *Volcengine) End(ctx context.Context, id string) error {
 }
 
 func (v *Volcengine) end(ctx context.Context, id string) error {
-	v.mu.Lock()
-	home := v.where[id]
-	v.mu.Unlock()
-	if home != "" {
-		return v.delete(ctx, home, id)
-	}
-	for _, name := range v.s.Regions {
-		switch _, err := v.find(ctx, name, id); {
-		case errors.Is(err, provider.ErrNotFound):
-		case err != nil:
-			return err
-		default:
-			return v.delete(ctx, name, id)
+	return v.homes.Visit(id, v.s.Regions, func(region string, known bool) error {
+		if !known {
+			if _, err := v.find(ctx, region, id); err != nil {
+				return err
+			}
 		}
-	}
-	return fmt.Errorf("%w in %s", provider.ErrNotFound, strings.Join(v.s.Regions, ", "))
+		return v.delete(ctx, region, id)
+	})
 }
 
 // delete looks into the answer: a 200 does not say that the machine goes.
