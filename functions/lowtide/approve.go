@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"lowtide/events"
@@ -100,52 +99,33 @@ func (c *client) decide(cmd *cobra.Command, plan, hash string, fact func(plan, h
 	}
 	ctx, cancel := context.WithTimeout(cmd.Context(), 20*time.Second)
 	defer cancel()
-	heard := make(chan events.Event, 16)
-	sub, err := c.nc.Subscribe(events.Subject(c.Fleet, "*.*", ">"), func(m *nats.Msg) {
-		if e, err := events.Decode(m.Data); err == nil {
-			select {
-			case heard <- e:
-			case <-ctx.Done():
-			}
-		}
-	})
-	if err != nil {
-		return nobody(err)
+	told := func(format string, args ...any) (bool, error) {
+		_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s: %s\n", plan, fmt.Sprintf(format, args...))
+		return true, err
 	}
-	defer sub.Unsubscribe() //nolint:errcheck // the connection closes with the command
-	if err := c.say(ctx, fact(plan, hash)); err != nil {
-		return err
-	}
-	look := time.NewTicker(200 * time.Millisecond)
-	defer look.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nobody(fmt.Errorf("%s: said, but nothing has come of it yet; see lowtide status", plan))
-		case e := <-heard:
-			switch f := e.Data.(type) {
+	return c.await(ctx, plan, c.event(fact(plan, hash)), reply{
+		about: ">",
+		heard: func(f events.Fact) (bool, error) {
+			switch f := f.(type) {
 			case events.ApprovalRefused:
 				if f.Plan == plan && f.By == user() {
-					return failed("%s: nothing is changed: %s", plan, f.Why)
+					return true, failed("%s: nothing is changed: %s", plan, f.Why)
 				}
 			case events.PlanMade:
 				if f.Plan.ID == plan {
-					fmt.Fprintf(cmd.OutOrStdout(), "%s: approved; %s may be bought at up to %s/h\n", plan, f.Plan.Offers[0], f.Plan.Highest())
-					return nil
+					return told("approved; %s may be bought at up to %s/h", f.Plan.Offers[0], f.Plan.Highest())
 				}
 			}
-		case <-look.C:
-			if f, err = c.fleet(ctx); err != nil {
-				return err
-			}
+			return false, nil
+		},
+		so: func(f *fleet.Fleet) (bool, error) {
 			switch now := f.Plans[plan]; {
 			case now == nil:
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: decided; it does not wait any more\n", plan)
-				return nil
+				return told("decided; it does not wait any more")
 			case now.Approved:
-				fmt.Fprintf(cmd.OutOrStdout(), "%s: approved; %s may be bought at up to %s/h\n", plan, now.Offers[0], now.Highest())
-				return nil
+				return told("approved; %s may be bought at up to %s/h", now.Offers[0], now.Highest())
 			}
-		}
-	}
+			return false, nil
+		},
+	})
 }

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/nats-io/nats.go"
 	"github.com/spf13/cobra"
 
 	"lowtide/events"
@@ -160,40 +159,21 @@ func (c *client) change(cmd *cobra.Command, e events.WorkloadChanged) error {
 		return err
 	}
 	asked := c.event(e)
-	refused := make(chan string, 1)
-	sub, err := c.nc.Subscribe(events.Subject(c.Fleet, "*.*", events.Token(e.Workload)), func(m *nats.Msg) {
-		if heard, err := events.Decode(m.Data); err == nil {
-			if no, is := heard.Data.(events.ChangeRefused); is && no.Change == asked.ID {
-				select {
-				case refused <- no.Why:
-				default:
-				}
+	return c.await(ctx, e.Workload, asked, reply{
+		about: events.Token(e.Workload),
+		heard: func(f events.Fact) (bool, error) {
+			if no, is := f.(events.ChangeRefused); is && no.Change == asked.ID {
+				return true, failed("%s is not changed: %s", e.Workload, no.Why)
 			}
-		}
+			return false, nil
+		},
+		so: func(f *fleet.Fleet) (bool, error) {
+			w := f.Workloads[e.Workload]
+			if w == nil || !e.Done(*w.Spec) {
+				return false, nil
+			}
+			_, err := fmt.Fprintf(cmd.OutOrStdout(), "%s is changed; %s\n", e.Workload, meaning(w.Spec.Autonomy))
+			return true, err
+		},
 	})
-	if err != nil {
-		return nobody(err)
-	}
-	defer sub.Unsubscribe() //nolint:errcheck // the connection closes with the command
-	if err := c.host.Say(ctx, asked); err != nil {
-		return nobody(fmt.Errorf("say %s: %w", e.Kind(), err))
-	}
-	look := time.NewTicker(200 * time.Millisecond)
-	defer look.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return nobody(fmt.Errorf("%s: said, but nobody has answered yet; see lowtide status", e.Workload))
-		case why := <-refused:
-			return failed("%s is not changed: %s", e.Workload, why)
-		case <-look.C:
-			if f, err = c.fleet(ctx); err != nil {
-				return err
-			}
-			if w := f.Workloads[e.Workload]; w != nil && e.Done(*w.Spec) {
-				fmt.Fprintf(cmd.OutOrStdout(), "%s is changed; %s\n", e.Workload, meaning(w.Spec.Autonomy))
-				return nil
-			}
-		}
-	}
 }

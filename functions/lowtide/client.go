@@ -296,41 +296,23 @@ func (c *client) submit(cmd *cobra.Command, o *common, spec fleet.Spec) error {
 			})
 		}
 	}
-	heard := make(chan events.Event, 16)
-	sub, err := c.nc.Subscribe(events.Subject(c.Fleet, "*.*", events.Token(spec.Name)), func(m *nats.Msg) {
-		if e, err := events.Decode(m.Data); err == nil {
-			heard <- e
-		}
-	})
-	if err != nil {
-		return nobody(err)
-	}
-	defer sub.Unsubscribe() //nolint:errcheck // the connection closes with the command
 	asked := c.event(events.WorkloadSubmitted{Spec: spec})
-	if err := c.host.Say(ctx, asked); err != nil {
-		return nobody(fmt.Errorf("submit %s: %w", spec.Name, err))
-	}
-	for {
-		select {
-		case <-ctx.Done():
-			return nobody(fmt.Errorf("%s was submitted, but nobody has answered yet; see lowtide status", spec.Name))
-		case e := <-heard:
-			switch f := e.Data.(type) {
-			case events.WorkloadRefused:
-				if f.Asked == asked.ID { // the name may have been asked for, and refused, before
-					return failed("%s is refused: %s", spec.Name, f.Why)
-				}
-			case events.WorkloadAccepted:
-				if f.Asked != asked.ID {
-					continue
-				}
-				return o.print(cmd.OutOrStdout(), f, func(w io.Writer) {
+	return c.await(ctx, spec.Name, asked, reply{about: events.Token(spec.Name), heard: func(f events.Fact) (bool, error) {
+		switch f := f.(type) { // the name may have been asked for, and refused, before
+		case events.WorkloadRefused:
+			if f.Asked == asked.ID {
+				return true, failed("%s is refused: %s", spec.Name, f.Why)
+			}
+		case events.WorkloadAccepted:
+			if f.Asked == asked.ID {
+				return true, o.print(cmd.OutOrStdout(), f, func(w io.Writer) {
 					fmt.Fprintf(w, "%s is accepted: worst case, all on demand, %s; if lowtide died for ever its machines would end themselves by their lease, for %s at most (one that never boots: by its hard end, for %s)\n", f.Workload, f.Worst, f.Bound, f.Unbooted)
 					fmt.Fprintln(w, meaning(spec.Autonomy))
 				})
 			}
 		}
-	}
+		return false, nil
+	}})
 }
 
 // meaning is what a workload's autonomy lets lowtide do.

@@ -70,10 +70,7 @@ func readReservation(name string, now time.Time) (fleet.Reservation, error) {
 
 // reserve says it and waits until the decider has taken it over.
 func (c *client) reserve(cmd *cobra.Command, o *common, r fleet.Reservation) error {
-	if err := c.say(cmd.Context(), events.ReservationSet{Reservation: r, By: user()}); err != nil {
-		return err
-	}
-	_, err := c.held(cmd.Context(), r.ID, func(is *fleet.Reservation) bool {
+	err := c.held(cmd.Context(), r, func(is *fleet.Reservation) bool {
 		return is != nil && is.Count == r.Count && is.Until.Sub(r.Until).Abs() < time.Millisecond && is.Hourly.Amount.Equal(r.Hourly.Amount)
 	})
 	if err != nil {
@@ -100,10 +97,7 @@ func (c *client) giveUp(cmd *cobra.Command, o *common, id string) error {
 	}
 	gone := *r
 	gone.Count = 0
-	if err := c.say(cmd.Context(), events.ReservationSet{Reservation: gone, By: user()}); err != nil {
-		return err
-	}
-	if _, err := c.held(cmd.Context(), id, func(is *fleet.Reservation) bool { return is == nil }); err != nil {
+	if err := c.held(cmd.Context(), gone, func(is *fleet.Reservation) bool { return is == nil }); err != nil {
 		return err
 	}
 	return o.print(cmd.OutOrStdout(), gone, func(w io.Writer) {
@@ -111,19 +105,13 @@ func (c *client) giveUp(cmd *cobra.Command, o *common, id string) error {
 	})
 }
 
-// held waits until a reservation is as it was said.
-func (c *client) held(ctx context.Context, id string, so func(*fleet.Reservation) bool) (*fleet.Fleet, error) {
-	for end := time.Now().Add(10 * time.Second); ; wait(ctx, 100*time.Millisecond) {
-		f, err := c.fleet(ctx)
-		switch {
-		case err != nil:
-			return nil, err
-		case so(f.Reserved[id]):
-			return f, nil
-		case ctx.Err() != nil || time.Now().After(end):
-			return nil, nobody(fmt.Errorf("%s was said, but nobody has taken it over yet; see lowtide status", id))
-		}
-	}
+// held says a reservation and waits until the decider has it so.
+func (c *client) held(ctx context.Context, r fleet.Reservation, so func(*fleet.Reservation) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return c.await(ctx, r.ID, c.event(events.ReservationSet{Reservation: r, By: user()}), reply{
+		so: func(f *fleet.Fleet) (bool, error) { return so(f.Reserved[r.ID]), nil },
+	})
 }
 
 // printReserved shows what is paid for, what of it is used, and what lies idle.
