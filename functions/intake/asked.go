@@ -42,9 +42,6 @@ func AskedFor(a events.WorkloadAsked, now time.Time) (fleet.Spec, error) {
 	}
 	f.Name = a.Name
 	s, err := f.spec(now)
-	if err == nil {
-		err = s.Check(now)
-	}
 	ask := Asked{Spec: s, border: f.Border}
 	if err == nil {
 		err = ask.At("") // which bucket it goes to is not known here: outside, unless the file says china

@@ -149,9 +149,6 @@ func parse(b []byte, now time.Time) (Asked, error) {
 		return Asked{}, err
 	}
 	s, err := f.spec(now)
-	if err == nil {
-		err = s.Check(now)
-	}
 	return Asked{Spec: s, Workdir: f.Workdir, border: f.Border}, err
 }
 
@@ -192,14 +189,8 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 		Steps: f.Steps, DeadlineOverBudget: f.DeadlineOverBudget,
 		Kit: fleet.Kit{Setup: strict(f.Setup), Image: f.Image, Verify: strict(f.Verify.Command)},
 	}
-	var err error
-	if err = checkName(f.Name); err != nil {
-		return s, field("name", err)
-	}
-	if len(f.Run) == 0 {
-		return s, field("run", errors.New("missing; give the command that trains"))
-	}
-	if err = f.variables(&s); err != nil {
+	err := f.variables(&s)
+	if err != nil {
 		return s, err
 	}
 	if strings.ContainsAny(f.Image, " \t\n") || strings.HasPrefix(f.Image, "-") {
@@ -213,9 +204,6 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 	}
 	if s.Work, err = positive(f.Work); err != nil {
 		return s, field("work", err)
-	}
-	if f.Steps < 0 {
-		return s, field("steps", fmt.Errorf("%d is negative; leave it out if the job reports its own", f.Steps))
 	}
 	if f.Deadline != "" {
 		if s.Deadline, err = deadline(f.Deadline, now); err != nil {
@@ -250,6 +238,9 @@ func (f file) spec(now time.Time) (fleet.Spec, error) {
 		if s.IdleGrace, err = positive(f.IdleGrace); err != nil {
 			return s, field("idle_grace", err)
 		}
+	}
+	if err := s.Check(now); err != nil { // what no door may let through is said in one place
+		return s, fmt.Errorf("field %w", err)
 	}
 	return s, nil
 }
@@ -321,23 +312,6 @@ func strict(c command) []string {
 		return []string{"sh", "-e", "-c", c[2]}
 	}
 	return c
-}
-
-// checkName keeps names fit for subjects, keys and labels on every cloud.
-func checkName(s string) error {
-	if s == "" {
-		return errors.New("missing; give the workload a name")
-	}
-	if len(s) > 48 {
-		return fmt.Errorf("%d characters; 48 at most, since clouds' labels are short", len(s))
-	}
-	for i, r := range s {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '-' && i > 0 {
-			continue
-		}
-		return fmt.Errorf("%q: use lower-case letters, digits and '-'", s)
-	}
-	return nil
 }
 
 func positive(s string) (time.Duration, error) {

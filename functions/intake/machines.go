@@ -45,9 +45,6 @@ var cudaVersion = regexp.MustCompile(`^[0-9]{1,2}(\.[0-9]{1,2})?$`)
 // machines checks what is asked of the machines, and where they may be.
 func (f file) machines(s *fleet.Spec) error {
 	g := f.GPUs
-	if g.Count < 0 || g.Count > fleet.MaxGPUs {
-		return field("gpus", fmt.Errorf("%d GPUs on one machine are not sold; give 0 (any) to %d", g.Count, fleet.MaxGPUs))
-	}
 	if len(g.Models) > 0 && len(f.Models) > 0 {
 		return field("gpus", errors.New("models are given twice, here and in the field models; give them once"))
 	}

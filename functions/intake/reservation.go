@@ -56,7 +56,7 @@ func (f reservation) read(now time.Time) (r fleet.Reservation, err error) {
 	if f.Count != nil {
 		r.Count = *f.Count
 	}
-	if err := checkName(f.ID); err != nil {
+	if err := fleet.CheckName(f.ID); err != nil {
 		return r, field("id", err)
 	}
 	switch {

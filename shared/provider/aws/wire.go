@@ -44,12 +44,6 @@ func Reads(r *http.Request) bool {
 	return strings.HasPrefix(action, "Describe") || strings.HasPrefix(action, "Get")
 }
 
-// Action is the Query API's action of a request; "" if it has none.
-func Action(r *http.Request) string {
-	action, _ := form(r)
-	return action
-}
-
 // form is a request's action and parameters.
 func form(r *http.Request) (string, url.Values) {
 	if r.GetBody == nil {
